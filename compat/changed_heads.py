@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
@@ -20,10 +21,9 @@ from .hook.call import HookError, resolve_groups
 
 
 def add_value_head(model: Module | Sequence[Module], layer: Module | None = None, *, outputs: int = 1) -> None:
-    """Make `model` a critic: its output becomes `[b, s, outputs]`, and its LM head is given up.
+    """Make `model`, or a list of chunks, a critic: its output becomes `[b, s, outputs]`, and its LM head is given up.
 
-    Call it on every pipeline stage before the model is wrapped for data parallelism; only the last stage changes.
-    `model` may be a list of chunks. `layer`, else a `ValueLayer`, becomes `model.output_layer`; Megatron calls
+    Call it on every pipeline stage before the model is wrapped for data parallelism. Megatron calls your own `layer` as
     `layer(hidden, weight=None, runtime_gather_output=None)` and takes `(values, None)`.
     """
     say_once(__name__, "a value layer of its own")
@@ -47,11 +47,7 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
 
 
 class ValueLayer(torch.nn.Linear):
-    """`[s, b, h]` to `[s, b, outputs]` in fp32, without bias; replicated over tensor-parallel ranks.
-
-    Under sequence parallelism each rank multiplies its share of the tokens and gathers the values; Megatron then sums
-    the weight's gradient over the ranks.
-    """
+    """`[s, b, h]` to `[s, b, outputs]` in fp32, without bias; with sequence parallelism Megatron sums its gradient."""
 
     def __init__(self, config: Any, tp_group: ProcessGroup | None, *, like: Tensor, outputs: int = 1) -> None:
         super().__init__(config.hidden_size, outputs, bias=False, device=like.device, dtype=like.dtype)
@@ -65,13 +61,9 @@ class ValueLayer(torch.nn.Linear):
         self, hidden: Tensor, weight: Tensor | None = None, runtime_gather_output: bool | None = None
     ) -> tuple[Tensor, None]:
         """The values of every token; the other two arguments are Megatron's, and have no use here."""
-        from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
-
         values = super().forward(hidden).float()
         if self.sequence_parallel:
-            values = gather_from_sequence_parallel_region(
-                values, tensor_parallel_output_grad=False, group=self.tp_group
-            )
+            values = gather_from_sequence_parallel_region(values, False, self.tp_group)
         return values, None
 
 
@@ -92,13 +84,11 @@ def _require_entered(kind: type[Module], head: Module, args: tuple[Any, ...]) ->
 def _require_ready(path: find.HookPath) -> None:
     model: Any = path.model
     wrapped = any(isinstance(wrapper, torch.nn.parallel.DistributedDataParallel) for wrapper in path.wrappers)
-    wrapped = wrapped or any(hasattr(one, "main_grad") or isinstance(one, DTensor) for one in model.parameters())
+    wrapped |= any(hasattr(one, "main_grad") or isinstance(one, DTensor) for one in model.parameters())
     tied = model.share_embeddings_and_output_weights and not model.pre_process
     obstacles = {
         "a value head is there already; add it once": getattr(model, "output_layer", None) in find.VALUE_HEADS,
-        "MTP layers compute their loss with the LM head; build this model with mtp_num_layers=None": (
-            model.config.mtp_num_layers
-        ),
+        "MTP layers compute their loss with the LM head; build with mtp_num_layers=None": model.config.mtp_num_layers,
         "with tied embeddings the first pipeline stage sums its gradient with the output layer's; build every stage "
         "with share_embeddings_and_output_weights=False": tied,
         "config.defer_embedding_wgrad_compute works on the LM head's weight; set it to False": (
@@ -113,20 +103,14 @@ def _require_ready(path: find.HookPath) -> None:
 
 
 def fp32_logits(model: Module | Sequence[Module]) -> find.Handle:
-    """Multiply by the LM head in fp32 from now on, whatever the model's dtype; `handle.remove()` undoes it.
-
-    Hidden states and weight are cast in every call of the output layer, those of MTP layers included, and gradients
-    come back in the dtype of what was cast. `LogProbs` and its like do not need it: they never round logits.
-    """
+    """Multiply by the LM head in fp32, for MTP layers too, until `handle.remove()`; gradients keep their dtype."""
     handle = find.Handle()
     models = [find.find_language_model(chunk).model for chunk in (model if isinstance(model, Sequence) else [model])]
     last: list[Any] = [model for model in models if model.post_process]
     for layer in last:
         if getattr(layer.output_layer, "gradient_accumulation_fusion", False):
-            text = (
-                "the output layer adds its weight's gradient to main_grad by itself, which a cast weight has not; set "
-            )
-            raise HookError(f"{text}model.output_layer.gradient_accumulation_fusion = False first.")
+            text = "the output layer adds its weight's gradient to main_grad by itself, which a cast weight has not"
+            raise HookError(f"{text}; set model.output_layer.gradient_accumulation_fusion = False first.")
         if layer.config.defer_embedding_wgrad_compute:
             raise HookError("config.defer_embedding_wgrad_compute keeps the LM head's inputs; set it to False.")
     for layer in last:
@@ -144,17 +128,10 @@ def _in_fp32(layer: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[
 
 
 def detach_mtp_inputs(layer: Any, *, embeddings: bool = True, hidden_states: bool = True) -> find.Handle:
-    """Keep the loss of an MTP layer out of the token embeddings, and out of what gave it its hidden states.
-
-    That is the decoder for the first of `model.mtp.layers`, and the layer before for the others. `handle.remove()`
-    undoes it.
-    """
+    """Keep an MTP layer's loss out of the embeddings, and of the decoder or MTP layer that gave it hidden states."""
     handle = find.Handle()
     # The layer uses both inputs in their norms alone: in a plain forward, under recompute and in a schedule plan alike.
     for norm in [layer.enorm] * embeddings + [layer.hnorm] * hidden_states:
-        handle.on_removal(norm.register_forward_pre_hook(_detach, prepend=True).remove)
+        hook = norm.register_forward_pre_hook(lambda _, args: (args[0].detach(), *args[1:]), prepend=True)
+        handle.on_removal(hook.remove)
     return handle
-
-
-def _detach(norm: Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (args[0].detach(), *args[1:])

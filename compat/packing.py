@@ -1,11 +1,6 @@
-"""Packed sequences and context parallelism: how tokens are split over ranks, labelled and gathered.
+"""Packed sequences and context parallelism: tokens split over ranks, labelled and gathered, without a wait."""
 
-A gather's backward keeps this rank's `"own"` part, where every rank computes the SAME loss from what is gathered, or
-the `"summed"` gradients of all ranks, where each computes a different part of the loss. The bounds `[sequences + 1]`
-of a packed row are Megatron's `cu_seqlens` with padding: nothing here waits for them.
-"""
-
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region, gather_from_sequence_parallel_region
@@ -53,6 +48,7 @@ def held_by(places: Tensor, cp_size: int, cp_rank: int) -> Tensor:
     return token_at.view(cp_size, len(places) // cp_size)[cp_rank]
 
 
+# Of a gather: this rank's own, where all ranks compute the SAME loss of it, or all ranks', where each computes a part.
 Gradient = Literal["own", "summed"]
 
 
@@ -60,10 +56,7 @@ def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradie
     """`[...]` on each rank to `[cp, ...]` on every rank, in rank order; None means a group of one rank."""
     if cp_group is None:
         return share[None]
-    gathered: Tensor = gather_from_sequence_parallel_region(
-        share[None], tensor_parallel_output_grad=gradient == "summed", group=cp_group
-    )
-    return gathered
+    return cast(Tensor, gather_from_sequence_parallel_region(share[None], gradient == "summed", cp_group))
 
 
 def gather_sequence(
@@ -81,7 +74,7 @@ def gather_sequence(
 
 
 def row_bounds(packed_seq_params: Any) -> Tensor:
-    """Those of Megatron's packed row."""
+    """`[sequences + 1]`: Megatron's `cu_seqlens` of a packed row, with padding."""
     padded: Tensor | None = packed_seq_params.cu_seqlens_q_padded
     return packed_seq_params.cu_seqlens_q if padded is None else padded
 
@@ -114,8 +107,7 @@ def next_token_labels(
 ) -> Tensor:
     """The token that follows each of `tokens` `[b, s]` in its own sequence; `fill` where none follows.
 
-    `lengths` `[sequences]` are those without padding, one per packed sequence (else from `cu_seqlens_q`) or one per
-    row. With `cp_group` each rank passes its zigzag share and gets the labels of that share, without a host sync.
+    `lengths` `[sequences]`: without padding (else from `cu_seqlens_q`). With `cp_group`, tokens are its zigzag share.
     """
     if packed_seq_params is None:
         sequences, what = len(tokens), "row"

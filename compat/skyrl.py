@@ -1,7 +1,4 @@
-"""SkyRL's fused LM-head path on Megatron's output hook: log-probs and entropy from hidden states, packed and padded.
-
-As in SkyRL the gradient of the hidden states is this rank's part; `fused_lm_head_output_processor` sums the parts.
-"""
+"""SkyRL's fused LM-head path on the hook; the gradients of ranks are summed in `fused_lm_head_output_processor`."""
 
 from .requirements import require_hook, say_once
 
@@ -59,10 +56,7 @@ def call_model_with_fused_lm_head(
 def places_of(
     bounds: Tensor, length: int, tokens: int, attention_mask: Tensor | None, sub_seq_lengths: list[list[int]] | None
 ) -> tuple[Tensor, Tensor]:
-    """For every position of `[b, length - 1]`: its token in the packed row, and whether another token follows it.
-
-    By `sub_seq_lengths` (several sequences in each row), by `attention_mask` `[b, length]`, or left-aligned.
-    """
+    """For every position of `[b, length - 1]`: its token in the packed row, and whether another token follows it."""
     bounds = bounds.long()
     if sub_seq_lengths is None and attention_mask is not None:
         real = attention_mask.to(bounds.device, torch.bool)
@@ -174,10 +168,7 @@ def from_parallel_hidden_to_entropy_packed_sequences(
     *,
     fused_backend: BackendName = "torch",
 ) -> tuple[Tensor, Tensor]:
-    """The mean entropy over the last `num_actions` positions of each row, weighted by `loss_mask` `[b, num_actions]`.
-
-    That of all context-parallel ranks, without gradient; and this rank's part of it, with its gradient.
-    """
+    """The mean entropy of the last `num_actions` positions, by `loss_mask`; and this rank's part, with its gradient."""
     ranks, _ = packing.size_and_rank(cp_group)
     bounds, tokens = cu_seqlens_padded.to(hidden.device), hidden.shape[1] * ranks
     token, follows = places_of(bounds, unpacked_seqlen, tokens, attention_mask, sub_seq_lengths)

@@ -1,8 +1,4 @@
-"""One pass over the vocabulary: which rows of which shard are computed, and what becomes of the results.
-
-Collectives per call: one gather of row statistics, one more for top-k; one all-reduce in the backward. On a CPU one
-more at the beginning, so that ranks with other rows are told.
-"""
+"""One pass over the vocabulary: which rows of which shard are computed, and what becomes of the results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +28,7 @@ class VocabOutput:
 
 
 def run_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> VocabOutput:
-    """Check the tensors, find out which rows of which shard are asked for, and run the pass."""
+    """Plan the pass, and run it: one gather of row statistics, another for top-k; one all-reduce in the backward."""
     plan = plan_pass(hidden, weight, query)
     return plan.output(VocabPass.apply(plan.tokens, weight, plan.options))  # type: ignore[no-untyped-call]
 
@@ -62,7 +58,6 @@ class PassPlan:
 def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
     """Check the tensors, and find out which rows of which shard are asked for."""
     check_tensors(hidden, weight, query.temperature, labels=query.labels, mask=query.mask, token_ids=query.token_ids)
-    shape = hidden.shape[:-1]
     rows, options = located(hidden, weight, query)
     labels, ids = [
         None if given is None else sort_labels(rows.take(given), options.shard, query.vocab_size, ignored)
@@ -78,7 +73,7 @@ def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
         sum_pi_squared=query.sum_pi_squared,
         topk=query.topk,
     )
-    tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
+    tokens = hidden.reshape(rows.shape.numel(), hidden.shape[-1])
     return PassPlan(tokens, rows, labels, ids, replace(options, problem_of=problem), query.out_of_vocab_grad)
 
 
@@ -184,7 +179,12 @@ class Rows:
 
 def select_rows(hidden: Tensor, query: LogprobQuery) -> Rows:
     """Those that are wanted: the host waits to learn how many they are, unless it may not, or is given a bound."""
-    shape, chosen, bound = hidden.shape[:-1], query.rows_wanted(), query.max_rows
+    shape, chosen, bound = hidden.shape[:-1], None, query.max_rows
+    if query.mask is not None:
+        chosen = query.mask.reshape(-1) != 0
+    if query.labels is not None and query.ignore_index is not None:
+        labelled = query.labels.reshape(-1).long() != query.ignore_index
+        chosen = labelled if chosen is None else chosen & labelled
     if chosen is None:
         return Rows(shape, None, None, None)
     if waiting_is_free(hidden) or (bound is None and not being_captured(hidden)):

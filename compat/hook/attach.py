@@ -20,8 +20,7 @@ from .hybrid import OutputLayerTap
 
 _Kind = TypeVar("_Kind")
 Finish = Callable[[], None] | None  # called when a call ends, however it does
-# Takes the arguments of a call by name (and may remove legacy ones); returns the processor and context for that call,
-# or None to leave the call alone.
+# Takes a call's arguments by name (and may remove legacy ones); returns its processor and context, or None for neither.
 Select = Callable[[dict[str, Any]], tuple[hook.Processor, Any] | None]
 
 
@@ -35,14 +34,11 @@ def attach(
 ) -> Handle:
     """Run `processor` at the output of every forward of `model` until the handle is removed.
 
-    `model` may be wrapped or be the list of chunks of a virtual pipeline. `legacy` translates keywords that callers of
-    an old patch still pass into fields of the context, such as `{"temperature": "temperature"}`. Calls for inference
-    take Megatron's own path, and so does a forward at whose start `when` returns False. Attaching the same again
-    returns the same handle, anything else raises `AttachmentError`. The handle is also a context manager, whose block
-    does not remove what was attached before it.
-
-    If a whole model is checkpointed, its forward runs again in the backward: stay attached until then, and let `when`
-    return the same, or with `use_reentrant=True` gradients may be wrong (results are tensors or a tuple there).
+    `model` may be wrapped or be the list of chunks of a virtual pipeline. `legacy` names the field of the context for
+    a keyword that callers of an old patch still pass. Calls for inference take Megatron's own path, and so does a
+    forward at whose start `when` returns False. Attaching the same again returns the same handle (also a context
+    manager). A checkpointed model runs again in the backward: stay attached, and let `when` return the same, or
+    gradients may be wrong with `use_reentrant=True`.
     """
     say_once(__name__)
     hook.require_processor(processor)
@@ -68,10 +64,7 @@ def attach(
 
 
 def attach_along(paths: list[find.HookPath], select: Select, identity: Any, finish: Finish = None) -> Handle:
-    """`attach` along ways that were looked up before; `select` chooses the processor and context of each call.
-
-    Two attachments are the same if their identities are equal.
-    """
+    """`attach` along known ways; `select` chooses for each call; attachments of equal `identity` are the same."""
     with INSTALLING:
         attached = [installed_on(path.model, Attachment) for path in paths]
         if (first := next((attachment for attachment in attached if attachment is not None), None)) is not None:
@@ -118,10 +111,9 @@ class Attachment:
         if kwargs is None:  # another thread, while this hook is being registered or removed
             return None
         positional = dict(zip(self.names, args, strict=False))
-        keywords = positional | kwargs
+        keywords, watched = positional | kwargs, None
         chosen = self.select(keywords)
         kwargs = {name: value for name, value in keywords.items() if name not in positional}
-        watched = None
         if chosen is not None:
             watched = Watched(chosen[0], self.path)
             context = hook.complete_context(chosen[1], model, chosen[0])
@@ -130,10 +122,7 @@ class Attachment:
         return args, kwargs
 
     def _require_entered(self, decoder: Module, args: Any) -> None:
-        """Raise if this thread runs the model without having passed our hooks.
-
-        In a backward it does not run the model: a checkpointed decoder is computed again.
-        """
+        """Raise if this thread runs the model without our hooks, and not a checkpointed decoder in a backward."""
         if get_ident() not in self.calls and not hook.is_inference() and torch._C._current_graph_task_id() == -1:
             raise find.bypassed(self.path.model)
 
@@ -150,10 +139,7 @@ class Attachment:
 
 
 def provide_hook(model: Module) -> Handle:
-    """Provide the hook on a HybridModel whose `forward` lacks it, through its output layer, until `remove()`.
-
-    Does nothing if `forward` has the hook; any other model without raises `HookMissingError`.
-    """
+    """Provide the hook on a HybridModel whose `forward` lacks it, until `remove()`; raises for other kinds without."""
     path, handle = find.find_language_model(model), Handle()
     if path.has_hook:
         return handle
@@ -174,10 +160,7 @@ def installed_on(model: Module, kind: type[_Kind]) -> _Kind | None:
 def call_with_processor(
     model: Module, processor: hook.Processor, *args: Any, context: Any = None, **kwargs: Any
 ) -> Any:
-    """Call `model(*args, **kwargs)` with `processor` at the output, through every wrapper's own `forward`.
-
-    Raises if the hook is missing, refused or dropped. On a pipeline stage without output, returns its own result.
-    """
+    """Call `model(*args, **kwargs)` with `processor` at the output, or raise; a stage without output ignores it."""
     say_once(__name__)
     path = find.find_language_model(model)
     return call_along(path, model, processor, hook.complete_context(context, path.model, processor), args, kwargs)
@@ -205,7 +188,7 @@ def schedule_plan_with_processor(
 ) -> Any:
     """Call `build_schedule_plan(*args, **kwargs)` of the language model in `model`, with `processor` at the output.
 
-    An attached processor has no effect here: a plan does not call `forward`. Several results come as a plain tuple.
+    What `attach` installed has no effect here. Several results come as a plain tuple.
     """
     say_once(__name__)
     path = find.find_language_model(model)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 import torch.distributed
@@ -49,10 +49,7 @@ class MissingContextError(HookError):
 
 
 class Processor(Protocol):
-    """Anything Megatron can call as `output_processor`: it takes `**keywords`, of which a later Megatron may have more.
-
-    `HookCall.of(keywords)` gives the typed view. In a schedule plan the result must be a tensor or a tuple of them.
-    """
+    """Anything Megatron can call as `output_processor`; `HookCall.of(keywords)` is the typed view of a call."""
 
     def __call__(self, **keywords: Any) -> Any:
         """Turn the decoder's output into the model's output."""
@@ -70,8 +67,7 @@ def is_inference(keywords: Mapping[str, Any] | None = None) -> bool:
     """Whether Megatron's inference mode is on, or a call with these keywords is one for inference."""
     from megatron.core.inference.utils import InferenceMode
 
-    given = keywords or {}
-    asked = given.get("inference_context") is not None or given.get("inference_params") is not None
+    asked = any((keywords or {}).get(name) is not None for name in ("inference_context", "inference_params"))
     return asked or InferenceMode.is_active()
 
 
@@ -103,14 +99,13 @@ class HookCall:
         if missing := [name for name in KEYWORDS if name not in keywords]:
             way = f"let Megatron call it, or pass all {len(KEYWORDS)} keywords that Megatron passes"
             raise TypeError(f"this call of the processor is missing {', '.join(missing)}; {way}.")
-        extras = MappingProxyType({name: value for name, value in keywords.items() if name not in KEYWORDS})
-        return cls(**{name: keywords[name] for name in KEYWORDS}, extras=extras)
+        extras = {name: value for name, value in keywords.items() if name not in KEYWORDS}
+        return cls(**{name: keywords[name] for name in KEYWORDS}, extras=MappingProxyType(extras))
 
     @property
     def weight(self) -> Tensor:
         """This rank's shard `[vocab / tp, h]` of the LM head, tied or not."""
-        weight: Tensor = self.output_layer.weight if self.output_weight is None else self.output_weight
-        return weight
+        return cast(Tensor, self.output_layer.weight if self.output_weight is None else self.output_weight)
 
     @property
     def logit_scale(self) -> float:
@@ -129,10 +124,7 @@ KEYWORDS = tuple(f.name for f in fields(HookCall) if f.name != "extras")
 
 
 class Outputs(dict[str, Any]):
-    """Several results of one call by name, `out.entropy` or `out["entropy"]`, or in order: `log_probs, entropy = out`.
-
-    Otherwise it is a dict: `in` asks for a name, and `**out` passes all by name.
-    """
+    """Several results of one call: a dict, with `out.entropy`, that unpacks to its values: `log_probs, _ = out`."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values())
@@ -141,9 +133,10 @@ class Outputs(dict[str, Any]):
         raise KeyError(f"this call returned no {name!r}; it returned {', '.join(self.keys())}.")
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self:
-            raise AttributeError(f"this call returned no {name!r}; it returned {', '.join(self.keys())}.")
-        return self[name]
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(error.args[0]) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"cannot set {name!r}: the results of a call are read-only.")
@@ -188,10 +181,7 @@ class ProcessGroups:
 def resolve_groups(
     model: Any = None, *, tp: ProcessGroup | None = None, cp: ProcessGroup | None = None, pp: ProcessGroup | None = None
 ) -> ProcessGroups:
-    """Each group from the model's `pg_collection`, else from the argument, else from Megatron's `parallel_state`.
-
-    Raises if an argument names other ranks than the model's own group.
-    """
+    """Each group from the model's `pg_collection` (an argument must not differ), the argument, or `parallel_state`."""
     from megatron.core import parallel_state as state
 
     collection, found = getattr(model, "pg_collection", None), {"tp": tp, "cp": cp, "pp": pp}
@@ -202,13 +192,9 @@ def resolve_groups(
             raise ValueError(f"{text}; leave {name} out.")
         found[name] = given if own is None else own
     if state.model_parallel_is_initialized():
-        getters = (
-            state.get_tensor_model_parallel_group,
-            state.get_context_parallel_group,
-            state.get_pipeline_model_parallel_group,
-        )
-        for name, getter in zip(found, getters, strict=True):
-            found[name] = getter(check_initialized=False) if found[name] is None else found[name]
+        for name, kind in {"tp": "tensor_model", "cp": "context", "pp": "pipeline_model"}.items():
+            if found[name] is None:
+                found[name] = getattr(state, f"get_{kind}_parallel_group")(check_initialized=False)
     return ProcessGroups(**found)
 
 
@@ -246,16 +232,13 @@ def _same_ranks(left: ProcessGroup, right: ProcessGroup) -> bool:
 
 @dataclass(frozen=True)
 class HookContext:
-    """Passed as `output_processor_context`; what is given overrides the model's arguments and the processor's options.
-
-    `max_rows` is an upper bound on the rows that `mask` keeps and that have a label; it avoids the one device sync.
-    """
+    """Passed as `output_processor_context`; it goes before the model's arguments and the processor's options."""
 
     groups: ProcessGroups | None = None
     temperature: float | Tensor | None = None  # a tensor is [b, s]
     labels: Tensor | None = None  # [b, s]
     mask: Tensor | None = None  # [b, s]
-    max_rows: int | None = None
+    max_rows: int | None = None  # at most so many rows are in the mask and have a label; saves the one device sync
     lengths: Tensor | None = None  # [sequences] without padding, for next-token labels
     token_ids: Tensor | None = None  # [b, s, k] for LogProbsAt
     teacher: Any = None  # for DistillationLoss
@@ -266,17 +249,16 @@ class HookContext:
         """The context as given: None, a `HookContext`, or a mapping of its fields."""
         if isinstance(context, cls):
             return context
-        if context is None:
-            return cls()
-        if isinstance(context, Mapping):
-            return cls().updated(context)
+        if context is None or isinstance(context, Mapping):
+            return cls().updated(context or {})
         got = type(context).__name__
         raise TypeError(f"output_processor_context: expected a HookContext, a mapping or None, got {got}")
 
     def updated(self, values: Mapping[str, Any]) -> "HookContext":
         """The same with other fields."""
-        if unknown := [name for name in values if name not in _NAMES]:
-            text = f"output_processor_context: unknown key {unknown[0]!r}; the keys are {', '.join(_NAMES)}."
+        known = self.__dataclass_fields__
+        if unknown := [name for name in values if name not in known]:
+            text = f"output_processor_context: unknown key {unknown[0]!r}; the keys are {', '.join(known)}."
             raise TypeError(f"{text} Put keys of your own under 'extra'.")
         return replace(self, **values)
 
@@ -292,6 +274,3 @@ def complete_context(context: Any, model: Any, processor: Any = None) -> Any:
     known = HookContext.of(context)
     given = known.groups or ProcessGroups()
     return replace(known, groups=resolve_groups(model, tp=given.tp, cp=given.cp, pp=given.pp))
-
-
-_NAMES = HookContext.__dataclass_fields__

@@ -44,14 +44,6 @@ class HookPath:
         return isinstance(self.model, HybridModel)
 
     @property
-    def passes_keywords(self) -> bool:
-        """Whether keywords of a call surely reach the hook: through wrappers of Megatron and PyTorch alone."""
-        return self.has_hook and all(
-            type(wrapper).__module__.startswith(("megatron.core.", "torch.")) and takes_hook(wrapper.forward)
-            for wrapper in self.wrappers
-        )
-
-    @property
     def has_output(self) -> bool:
         """Whether this pipeline stage makes the model's output."""
         return bool(getattr(self.model, "post_process", True))
@@ -315,7 +307,5 @@ class OneCallFields:
 
     def _require_alone(self) -> None:
         if self._inside - {threading.get_ident()}:
-            text = (
-                "another thread is in a forward of this model, and the two calls need different values in its fields "
-            )
-            raise hook.HookError(f"{text}(MTP off, or over other ranks); call the model from one thread at a time.")
+            text = "another thread is in a forward of this model, and the two calls need different values in its fields"
+            raise hook.HookError(f"{text} (MTP off, or over other ranks); call the model from one thread at a time.")

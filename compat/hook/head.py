@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import get_ident
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -30,14 +30,11 @@ from .find import PROBING, VALUE_HEADS, foreign_code
 class HeadOptions:
     """How the head is read; the same for all processors that share a pass.
 
-    `shift="aligned"`: the label at position i is what position i predicts, as in Megatron's own `labels`.
-    `shift="next_token"`: the labels are the model's `input_ids`, shifted one to the left here, within each sequence;
-    its last token has no label. The model's `labels` are then for its MTP loss alone.
-    `use_loss_mask`: rows where the model's `loss_mask` (not shifted) is zero are not computed and return 0, as with a
-    `mask` in the context, and so are those whose label is `ignore_index`; None computes all rows.
-    `temperature`: a number or `[b, s]`; one in the context goes before it, and in a row that is left out none counts.
-    `scale_logits` (by MuP's factor), `reduce_hidden_grad` (over tensor-parallel ranks with the whole hidden states):
-    as Megatron does. The other options are those of `linear_logprob` and `LogprobOptions`.
+    `shift="aligned"`: `labels` as Megatron takes them, at position i what position i predicts. `shift="next_token"`:
+    the model's `input_ids`, shifted here within each sequence; its `labels` are then for the MTP loss alone.
+    `use_loss_mask`: rows where the model's `loss_mask` (not shifted) is zero are not computed and return 0.
+    `temperature`: a number or `[b, s]`; one in the context goes before it. `scale_logits` by MuP's factor, and
+    `reduce_hidden_grad` over the ranks: as Megatron does. The others are those of `linear_logprob`.
     """
 
     temperature: float | Tensor = 1.0
@@ -59,15 +56,9 @@ class HeadOptions:
     @cached_property
     def query(self) -> LogprobQuery:
         """What every call asks of the head, made once."""
-        return LogprobQuery(
-            temperature=self.temperature,
-            ignore_index=self.ignore_index,
-            vocab_size=self.vocab_size,
-            out_of_vocab_grad=self.out_of_vocab_grad,
-            keep_bytes=self.keep_bytes,
-            backend=self.backend,
-            tile_bytes=self.tile_bytes,
-        )
+        asked: dict[str, Any] = {"temperature": self.temperature, "ignore_index": self.ignore_index}
+        asked |= {"vocab_size": self.vocab_size, "out_of_vocab_grad": self.out_of_vocab_grad, "backend": self.backend}
+        return LogprobQuery(**asked, keep_bytes=self.keep_bytes, tile_bytes=self.tile_bytes)
 
 
 def head_query(
@@ -159,10 +150,7 @@ def enter_head(call: hook.HookCall, groups: hook.ProcessGroups) -> Tensor:
     hook.check_tp_group(groups.tp, call.output_layer, call.config)
     if not call.config.sequence_parallel or groups.tp is None or groups.tp.size() == 1:
         return call.hidden_states
-    hidden: Tensor = gather_from_sequence_parallel_region(
-        call.hidden_states, tensor_parallel_output_grad=True, group=groups.tp
-    )
-    return hidden
+    return cast(Tensor, gather_from_sequence_parallel_region(call.hidden_states, True, groups.tp))
 
 
 def whole_hidden(call: hook.HookCall, groups: hook.ProcessGroups) -> Tensor:
@@ -240,10 +228,7 @@ def lent_weight(call: hook.HookCall) -> Tensor:
 
 
 def _run_layer_hooks(call: hook.HookCall) -> None:
-    """Run the layer's own hooks on one row: in them Megatron waits for weights that are still being gathered.
-
-    One that changes the input, the output or its gradient (tried once, with the output as a leaf) would be lost: raise.
-    """
+    """Run the layer's own hooks on one row, in which Megatron waits for weights; raise for one that would be lost."""
     layer = call.output_layer
     hooks = tuple(layer._forward_hooks.values())
     if not layer._forward_pre_hooks and not hooks:

@@ -47,7 +47,7 @@ class TokenLoss(HeadProcessor):
     gives = MappingProxyType({"loss": "logprobs"})
 
     def results(self, call: hook.HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`loss`; raises if the model has a loss of its own, which may be more than the cross-entropy."""
+        """`loss`; raises if the model has a loss of its own."""
         if (foreign := foreign_code(call.compute_language_model_loss)) is not None:
             text = f"the loss of this model is its own ({foreign}), and TokenLoss() gives Megatron's cross-entropy; "
             raise hook.HookError(f"{text}call the model without a processor, or use LogProbs().")
@@ -55,11 +55,7 @@ class TokenLoss(HeadProcessor):
 
 
 class TopKLogits(HeadProcessor):
-    """The `k` largest logits of the whole vocabulary: `Outputs(topk_logits, topk_ids, logsumexp)`. Needs no labels.
-
-    `topk_logits` `[b, s, k]` fp32, scaled and descending; `topk_ids` `[b, s, k]` token ids; `logsumexp` `[b, s]`:
-    `topk_logits - logsumexp[..., None]` are log-probs.
-    """
+    """`Outputs(topk_logits, topk_ids, logsumexp)`: the `k` largest, scaled, `[b, s, k]`, and `[b, s]`; no labels."""
 
     gives = MappingProxyType({name: name for name in ("topk_logits", "topk_ids", "logsumexp")})
 
@@ -82,11 +78,10 @@ class SumPiSquared(HeadProcessor):
 
 
 class HeadInputs:
-    """Returns `[b, s, h]`: the hidden states that the output layer would receive, MuP's factor applied.
+    """`[b, s, h]`: the input of the output layer, MuP's factor applied; `.weight` is its shard of the last call.
 
-    Nothing is gathered (sequence parallelism leaves `[b, s / tp, h]`), and gradients are not summed over ranks.
-    `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call. With gradient accumulation fusion
-    its gradient goes to `main_grad`.
+    Nothing is gathered (sequence parallelism leaves `[b, s / tp, h]`), and gradients are not summed over ranks. With
+    gradient accumulation fusion that of the weight goes to `main_grad`.
     """
 
     weight: Tensor | None = None
@@ -96,20 +91,19 @@ class HeadInputs:
         call = hook.HookCall.of(keywords)
         if call.labels is not None and not call.config.mtp_num_layers:
             text = (
-                "labels: HeadInputs returns hidden states and no loss, and this model has no MTP layers to use labels; "
+                "labels: HeadInputs returns hidden states and no loss, and this model has no MTP layers to use labels"
             )
-            text += "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
-            raise ValueError(text)
+            way = "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
+            raise ValueError(f"{text}; {way}")
         check_head(call)
         self.weight = lent_weight(call)
         return call.finish(call.hidden_states)
 
 
 class Compose:
-    """Several processors in one call, with all results in one `Outputs`.
+    """Several processors in one call, with all results in one `Outputs`; another's has the name of its class.
 
-    Those that read the head share a single pass, with equal `HeadOptions`; if one of them takes labels, all their
-    results are 0 in a row without. Any other is called by itself, and its result has the name of its class.
+    Those that read the head share a pass, with equal `HeadOptions`: where one has no label, all their results are 0.
     """
 
     def __init__(self, *processors: hook.Processor) -> None:
@@ -220,10 +214,9 @@ class TeacherTopK:
 class DistillationLoss(HeadProcessor):
     """The divergence of the student from the context's `teacher`: `[b, s]` fp32, with gradients to the student alone.
 
-    `kind` and `beta` are those of `linear_kl`; the temperature divides the logits of both models. `rest` is for a
-    `TeacherTopK`: what becomes of the tokens that are not among the k. "zero": the teacher's k are its whole
-    distribution, and sum to 1; the student's is over the vocabulary. "renormalised": the student's k sum to 1 too.
-    "ignored": both are over the vocabulary, and the sum is over the k alone (no divergence: it may be negative).
+    `kind`, `beta` and the temperature are those of `linear_kl`. `rest`, for a `TeacherTopK`, are the tokens that are
+    not among the k. "zero": the teacher's k sum to 1. "renormalised": the student's k, too. "ignored": neither; the
+    sum is over the k alone, and may be negative.
     """
 
     gives = MappingProxyType({"distillationloss": "token_logprobs"})

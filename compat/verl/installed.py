@@ -1,7 +1,4 @@
-"""What the veRL shims installed on one language model: a single attachment that serves them all.
-
-Multi-token prediction (MTP) is veRL's: without labels there is none, whereas Megatron 0.19 makes some of `input_ids`.
-"""
+"""A single attachment to a language model that serves all veRL shims."""
 
 import inspect
 import warnings
@@ -10,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from threading import get_ident
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from megatron.core.config_logger import has_config_logger_enabled, log_config_to_disk
 from torch import Tensor
@@ -49,11 +46,7 @@ def several_rows(labels: Tensor, instead: str) -> ValueError:
 
 @dataclass(frozen=True)
 class FusedProcessor:
-    """`log_probs`, `entropy` (`[b, s]` fp32, of all tokens) and the decoder's `hidden_states`, from one pass.
-
-    With veRL's numbers as its kernel does it, which neither scales (MuP) nor adds up the ranks' parts of the hidden
-    gradient. `flat`: `[b * s]` in the order of the labels, as that returns them.
-    """
+    """`log_probs`, `entropy` (`[b, s]` fp32; `flat`: `[b * s]`) and the decoder's `hidden_states`, from one pass."""
 
     numbers: Numbers
     entropy: bool = True
@@ -84,8 +77,7 @@ def _output_class() -> type[Any]:
         from verl.utils.model import CausalLMOutputForPPO
     except ImportError:  # no veRL here, or one without what it needs itself
         return Outputs
-    output: type[Any] = CausalLMOutputForPPO
-    return output
+    return cast(type[Any], CausalLMOutputForPPO)
 
 
 Request = tuple[Processor, Any]
@@ -128,7 +120,8 @@ class Installed:
         self.fields.begin()
         if self.model.config.mtp_num_layers and not is_inference():
             unasked = get_ident() not in self.requests and keywords.get("output_processor") is None
-            if keywords.get("labels") is None or (unasked and self.fused == "verl"):  # as in veRL's fused forward
+            # As in veRL there is none without labels, which Megatron 0.19 makes of `input_ids`.
+            if keywords.get("labels") is None or (unasked and self.fused == "verl"):
                 self.fields.leave_out_mtp(self.model, keywords, find.argument_names(self.model))
             else:
                 self._with_mtp(keywords.get("packed_seq_params"))
@@ -144,8 +137,8 @@ class Installed:
             if flat and len(labels) > 1:
                 raise several_rows(labels, 'call patch_fused_forward(model, numbers="megatron") for those of every row')
             return FusedProcessor(self.fused, flat=flat), {"temperature": temperature}
-        if self.logits == "verl" and self.model.config.use_mup:
-            return _unscaled_logits, None
+        if self.logits == "verl" and self.model.config.use_mup:  # which veRL's `_postprocess` leaves out
+            return lambda **given: Logits()(**given | {"scale_logits": lambda logits: logits}), None
         return None if self.logits is None or labels is None else (Logits(), None)
 
     def _end(self) -> None:
@@ -158,8 +151,8 @@ class Installed:
             text = (
                 "config.recompute_granularity='full' with MTP: this megatron-core cannot recompute an MTP layer; call "
             )
-            text += "mcore_unpatch.compat.verl.mtp_patch.patch_mtp_layer_checkpointed_forward(model), or use 0.19."
-            raise HookError(text)
+            way = "mcore_unpatch.compat.verl.mtp_patch.patch_mtp_layer_checkpointed_forward(model), or use 0.19."
+            raise HookError(text + way)
         factor = getattr(packed_seq_params, NORMALIZATION_FACTOR, None)
         if factor is not None and config.calculate_per_token_loss:
             if factor <= 0:
@@ -181,11 +174,6 @@ class Installed:
         self.mtp_products_left -= 1
         weight = kwargs.get("weight")
         return args, kwargs | {"weight": (layer.weight if weight is None else weight).detach()}
-
-
-def _unscaled_logits(**keywords: Any) -> Any:
-    """What veRL's `_postprocess` returns: logits without MuP's factor."""
-    return Logits()(**keywords | {"scale_logits": lambda logits: logits})
 
 
 def state_of(path: find.HookPath) -> Installed | None:

@@ -1,8 +1,4 @@
-"""What importing our names says where something is missing, too old or switched off.
-
-Importing torch takes seconds, and Megatron twice as long. One process imports what all situations share, and forks for
-every one of them and every name.
-"""
+"""What importing our names says where something is missing, too old or switched off."""
 
 import json
 import os
@@ -78,8 +74,7 @@ def printed_in_forks(base: str, programs: list[tuple[str, dict[str, str]]], **en
         timeout=patience(120),
     )
     assert done.returncode == 0, done.stderr
-    said: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return said
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def said_by_imports(*situations: Situation) -> list[dict[str, str]]:

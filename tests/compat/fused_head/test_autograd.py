@@ -25,7 +25,6 @@ def leaves(inputs: Inputs, dtype: torch.dtype | None = None) -> tuple[Tensor, Te
 def test_what_is_not_used_asks_the_backend_for_nothing() -> None:
     inputs = make_inputs(4, 8, 40)
     out = vocab_pass(*leaves(inputs), inputs.labels, entropy=True, topk=2)
-    assert out.logprobs is not None
     give_zeros = lambda problem, grads, hidden_grad, weight_grad: hidden_grad(torch.zeros(4, 8))  # noqa: E731
     with mock.patch.object(TorchBackend, "backward", side_effect=give_zeros) as backward:
         out.logprobs.sum().backward()
@@ -72,11 +71,9 @@ def test_activation_checkpoint(reentrant: bool) -> None:
     def recomputed(hidden: Tensor, weight: Tensor, labels: Tensor, **options: bool) -> tuple[Tensor, Tensor]:
         def call(hidden: Tensor) -> tuple[Tensor, Tensor]:
             logprobs, entropy = linear_logprob(hidden * 1, weight, labels, **options)  # type: ignore[arg-type]
-            assert entropy is not None
             return logprobs, entropy
 
-        outputs: tuple[Tensor, Tensor] = checkpoint(call, hidden, use_reentrant=reentrant)
-        return outputs
+        return checkpoint(call, hidden, use_reentrant=reentrant)
 
     straight, again = results(linear_logprob, inputs), results(recomputed, inputs)
     assert all(torch.equal(straight[name], again[name]) for name in straight)
@@ -102,8 +99,6 @@ def test_second_derivatives_are_refused() -> None:
 
 def _top(function: Callable[..., VocabOutput], inputs: Inputs, **options: object) -> tuple[Tensor, Tensor]:
     out = function(inputs.hidden, inputs.weight, **options)
-    assert out.topk_logits is not None
-    assert out.topk_ids is not None
     return out.topk_logits, out.topk_ids
 
 

@@ -19,7 +19,6 @@ Tensors = dict[str, Tensor]
 
 
 def arguments() -> Tensors:
-    """Of every call here."""
     inputs, draw = make_inputs(TOKENS, WIDTH, VOCAB), torch.Generator().manual_seed(1)
     inputs.labels[4] = -100
     return {
@@ -40,14 +39,12 @@ def everything(**tensors: Any) -> list[Tensor]:
 
 def log_probs(**tensors: Any) -> list[Tensor]:
     logprobs, entropy = linear_logprob(**tensors, entropy=True)
-    assert entropy is not None
     return [logprobs, entropy]
 
 
 def compiled(**tensors: Any) -> list[Tensor]:
     torch._dynamo.reset()  # of one function only so many graphs are made
-    out: list[Tensor] = torch.compile(log_probs, backend="aot_eager", fullgraph=True)(**tensors)
-    return out
+    return torch.compile(log_probs, backend="aot_eager", fullgraph=True)(**tensors)
 
 
 def divergence(kind: Any, **tensors: Any) -> list[Tensor]:

@@ -48,9 +48,8 @@ def _in_a_model(case: Case) -> tuple[dict[str, float], dict[str, float]]:
     start_world(case)
     model = build_model(case)
     inputs = inputs_for(case)
-    truth, default = (
-        default_path(of, inputs, inputs["labels"], TEMPERATURE, weighted) for of in (in_float64(case, model), model)
-    )
+    both = in_float64(case, model), model
+    truth, default = (default_path(of, inputs, inputs["labels"], TEMPERATURE, weighted) for of in both)
     ours = through_the_hook(model, inputs)
     assert_no_worse(ours, default, truth, case.dtype)
     theirs = Run(default.values(), default.gradients, {})

@@ -38,7 +38,6 @@ def _loss_of_logits(hidden: Tensor, weight: Tensor) -> Tensor:
 def _with_head_inputs(model: Any, inputs: dict[str, Any]) -> Tensor:
     processor = HeadInputs()
     hidden = call_with_processor(model, processor, **{**inputs, "labels": None})
-    assert processor.weight is not None
     return _loss_of_logits(hidden, processor.weight)
 
 
@@ -75,7 +74,6 @@ STEPS = {
 
 
 def _wrapped(case: Case, fused: bool) -> tuple[Any, Any]:
-    """A model under Megatron's own data-parallel wrapper."""
     model = build_model(case)
     model.output_layer.gradient_accumulation_fusion = fused
     return model, DistributedDataParallel(build_config(case), DistributedDataParallelConfig(), model)
@@ -86,7 +84,6 @@ def _main_gradients(model: Any) -> dict[str, Tensor]:
 
 
 def _train(case: Case, steps: str, fused: bool) -> dict[str, Tensor]:
-    """One accumulation of several micro-batches."""
     model, wrapped = _wrapped(case, fused)
     for number, step in enumerate(STEPS[steps]):
         torch.autograd.backward(step(wrapped, {**batch_of(case, number), "attention_mask": None}))

@@ -6,21 +6,12 @@ import pytest
 import torch
 from harness import on_ranks
 from harness.models import Case, batch_of, build_model
+from harness.oracle import mtp_logged
 from harness.rounding import assert_agree, assert_close
 from megatron.core.inference.utils import InferenceMode
 from megatron.core.models.hybrid.hybrid_model import HybridModel
-from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 
-from mcore_unpatch.compat import (
-    HookError,
-    HookMissingError,
-    LogProbs,
-    attach,
-    call_with_processor,
-    fp32_logits,
-    provide_hook,
-    schedule_plan_with_processor,
-)
+from mcore_unpatch import compat
 from mcore_unpatch.compat.hook.call import KEYWORDS
 from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 from mcore_unpatch.compat.skyrl import call_model_with_fused_lm_head
@@ -29,28 +20,22 @@ from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_ge
 CASE = Case(hybrid=True, mtp=2)
 
 
-def _logged() -> dict[str, Any]:
-    logged = {name: value.clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)}
-    MTPLossLoggingHelper.tracker.clear()
-    return logged
-
-
 @on_ranks(CASE)
 def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any, inputs: Any) -> None:
     loss = model(**inputs)
-    logged = _logged()
+    logged = mtp_logged()
     assert logged
     with pytest.raises(TypeError, match="output_processor"):
-        model(**inputs, output_processor=LogProbs())
+        model(**inputs, output_processor=compat.LogProbs())
     names = list(model.state_dict())
     rows: list[int] = []
     seen: dict[str, Any] = {}
 
     def processor(**keywords: Any) -> Any:
         seen.update(keywords)
-        return LogProbs()(**keywords)
+        return compat.LogProbs()(**keywords)
 
-    handle = provide_hook(model)
+    handle = compat.provide_hook(model)
     spy = model.output_layer.register_forward_hook(lambda layer, args, output: rows.append(args[0].shape[0]))
     out = model(**inputs, output_processor=processor, output_processor_context={"temperature": 1.0})
     spy.remove()
@@ -59,7 +44,7 @@ def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any
     assert seen["context"] == {"temperature": 1.0}
     assert seen["decoder_input"].shape == seen["hidden_states"].shape == (16, 2, 16)
     assert seen["labels"] is inputs["labels"]
-    mine = _logged()
+    mine = mtp_logged()
     assert logged.keys() == mine.keys()
     assert all(torch.equal(mine[name], value) for name, value in logged.items())
     # Two MTP layers in full; of the main product one row, and one more that lets the layer's own hooks run.
@@ -67,11 +52,11 @@ def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any
     assert list(model.state_dict()) == names
     assert torch.equal(model(**inputs), loss)  # a call without the keywords is as it was
     positional = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
-    out = model(*positional, None, inputs["labels"], output_processor=LogProbs())
+    out = model(*positional, None, inputs["labels"], output_processor=compat.LogProbs())
     assert_close(out, -loss)
-    with attach(model, LogProbs()):
+    with compat.attach(model, compat.LogProbs()):
         assert_close(model(**inputs), -loss)
-    assert_close(model(**inputs, output_processor=LogProbs()), -loss)
+    assert_close(model(**inputs, output_processor=compat.LogProbs()), -loss)
     handle.remove()
     for module in (model, model.decoder, model.mtp, model.output_layer):
         assert not module._forward_hooks
@@ -80,13 +65,13 @@ def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any
 
 @on_ranks(CASE)
 def test_what_cannot_be_served_is_refused_with_the_reason(model: Any, inputs: Any) -> None:
-    with provide_hook(model), InferenceMode.active(), pytest.raises(HookError, match="inference mode"):
-        model(**inputs, output_processor=LogProbs())
-    with pytest.raises(HookMissingError, match=r"no build_schedule_plan .* \(HybridModel has none\)"):
-        schedule_plan_with_processor(model, LogProbs(), **inputs)
+    with compat.provide_hook(model), InferenceMode.active(), pytest.raises(compat.HookError, match="inference mode"):
+        model(**inputs, output_processor=compat.LogProbs())
+    with pytest.raises(compat.HookMissingError, match=r"no build_schedule_plan .* \(HybridModel has none\)"):
+        compat.schedule_plan_with_processor(model, compat.LogProbs(), **inputs)
     model.config.defer_embedding_wgrad_compute = True
-    with pytest.raises(HookError, match="defer_embedding_wgrad_compute"):
-        provide_hook(model)
+    with pytest.raises(compat.HookError, match="defer_embedding_wgrad_compute"):
+        compat.provide_hook(model)
 
 
 class _ByKeyword(torch.nn.Module):
@@ -105,15 +90,15 @@ class _ByKeyword(torch.nn.Module):
 
 @on_ranks(CASE)
 def test_an_output_layer_called_by_keyword(model: Any, inputs: Any) -> None:
-    expected = call_with_processor(model, LogProbs(), **inputs)
+    expected = compat.call_with_processor(model, compat.LogProbs(), **inputs)
     logits = model(**{**inputs, "labels": None})
-    with provide_hook(model), fp32_logits(model):
+    with compat.provide_hook(model), compat.fp32_logits(model):
         layer = model.output_layer
         model.output_layer = _ByKeyword(layer)
         assert model(**{**inputs, "labels": None}).dtype is logits.dtype is torch.float32
 
         def processor(**keywords: Any) -> Any:
-            return LogProbs()(**keywords | {"output_layer": layer})
+            return compat.LogProbs()(**keywords | {"output_layer": layer})
 
         assert torch.equal(model(**inputs, output_processor=processor), expected)
 
@@ -150,8 +135,8 @@ def test_a_hook_of_its_own_is_used_where_there_is_one(model: Any, inputs: Any) -
 
     def results() -> list[torch.Tensor]:
         """Every way in, each of which finds the hook by itself."""
-        called = call_with_processor(model, LogProbs(), **inputs)
-        with attach(model, LogProbs()):
+        called = compat.call_with_processor(model, compat.LogProbs(), **inputs)
+        with compat.attach(model, compat.LogProbs()):
             attached = model(**inputs)
         hidden = call_model_with_fused_lm_head(model, **inputs, output_processor_context={})
         nemo = model(**unlabelled, **linear_ce_fusion_kwargs(model))
@@ -166,7 +151,7 @@ def test_a_hook_of_its_own_is_used_where_there_is_one(model: Any, inputs: Any) -
     model.zero_grad()
     model, inputs = _model_again()
     model.__class__ = Hooked
-    with attach(model, LogProbs()):
+    with compat.attach(model, compat.LogProbs()):
         assert not model.output_layer._forward_hooks
     found = results()
     for ours, substitute in zip(found, expected, strict=True):

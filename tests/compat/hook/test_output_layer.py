@@ -139,7 +139,6 @@ def test_a_head_that_does_more_than_the_product_is_refused(model: Any, inputs: A
 @pytest.mark.parametrize("name", ["forward", "_forward_impl", "linear_with_grad_accumulation_and_async_allreduce"])
 @on_ranks
 def test_a_patch_is_known_by_its_code_and_not_by_its_name(model: Any, inputs: Any, name: str) -> None:
-    """A patch of the class or of the function below it, dressed as the original by functools.wraps."""
     owner: Any = layers if name.startswith("linear") else ColumnParallelLinear
     original = getattr(owner, name)
 
@@ -218,10 +217,7 @@ class Fused(ColumnParallelLinear):
 
 @on_ranks
 def test_a_class_patch_below_a_layer_of_megatrons_is_seen(model: Any, inputs: Any) -> None:
-    """The layer stands for the head of GPTModel on Megatron's dev branch, of which there is no release.
-
-    It is made as if its code lay in Megatron's folder.
-    """
+    """The layer stands for the head of GPTModel on Megatron's dev branch, of which there is no release."""
     names: dict[str, Any] = {"ColumnParallelLinear": ColumnParallelLinear, "__name__": layers.__name__}
     exec(compile(_AS_ON_DEV, layers.__file__, "exec"), names)
     model.output_layer.__class__ = names["Fused"]

@@ -67,8 +67,7 @@ def test_the_distributed_optimizer_steps_the_same(case: Case, overlap: bool) -> 
                 loss: torch.Tensor = ddp(**inputs).mean()
             return loss
 
-        found: list[float] = under_the_optimizer(case, loss_of, overlap=overlap).tolist()
-        return found
+        return under_the_optimizer(case, loss_of, overlap=overlap).tolist()
 
     expected = losses(None)
     assert_same_losses(losses(TokenLoss()), expected)

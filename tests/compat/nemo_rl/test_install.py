@@ -15,15 +15,7 @@ from megatron.core.inference.contexts import StaticInferenceContext
 from megatron.core.models.gpt.gpt_model import GPTModel
 from torch.nn import Module
 
-from mcore_unpatch.compat import (
-    AttachmentError,
-    HookSwallowedError,
-    LegacyPatchError,
-    Logits,
-    TokenLoss,
-    WrapperRefusesError,
-    attach,
-)
+from mcore_unpatch import compat
 from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 
 
@@ -78,13 +70,13 @@ def test_a_model_that_is_wrapped_later_is_served(case: Case, model: Any) -> None
 def test_other_users_of_the_hook_are_left_alone(case: Case) -> None:
     model = with_the_flag(case)
     plain, call = build_model(case), call_of(case)
-    assert torch.equal(model(**call, output_processor=Logits()), plain(**tokens_of(case)))
-    with attach(model, TokenLoss()):
+    assert torch.equal(model(**call, output_processor=compat.Logits()), plain(**tokens_of(case)))
+    with compat.attach(model, compat.TokenLoss()):
         assert_close(model(**call), plain(**call))
-        with pytest.raises(AttachmentError, match="attached"):
+        with pytest.raises(compat.AttachmentError, match="attached"):
             model(**call, **linear_ce_fusion_kwargs(model))
-    with pytest.raises(AttachmentError, match="another output_processor"):
-        model(**call, **FLAG, output_processor=Logits())
+    with pytest.raises(compat.AttachmentError, match="another output_processor"):
+        model(**call, **FLAG, output_processor=compat.Logits())
     model(**call, **FLAG)
 
 
@@ -105,12 +97,12 @@ class Refuses(Swallows):
 @on_ranks
 def test_a_wrapper_in_the_way_is_named(case: Case, model: Any) -> None:
     call = call_of(case)
-    with pytest.raises(WrapperRefusesError, match="Refuses"):
+    with pytest.raises(compat.WrapperRefusesError, match="Refuses"):
         linear_ce_fusion_kwargs(Refuses(model))
     wrapper = Swallows(model)
     kwargs = linear_ce_fusion_kwargs(wrapper)
     for _ in range(2):
-        with pytest.raises(HookSwallowedError, match="Swallows"):
+        with pytest.raises(compat.HookSwallowedError, match="Swallows"):
             wrapper(**call, **kwargs)
         model(**call, **kwargs)  # a success before does not hide the next failure
     before = len(wrapper._forward_hooks), len(wrapper._forward_pre_hooks)
@@ -134,7 +126,7 @@ def test_a_model_that_is_still_patched_is_refused_by_the_patchs_name(case: Case,
         with (
             patched(),
             mock.patch.object(GPTModel, "forward", _forward_of_a_patch),
-            pytest.raises(LegacyPatchError, match=r"\._forward_of_a_patch replaced Megatron's method"),
+            pytest.raises(compat.LegacyPatchError, match=r"\._forward_of_a_patch replaced Megatron's method"),
         ):
             call()
 

@@ -25,14 +25,12 @@ def test_as_many_sub_sequences_as_there_are(lengths: list[list[int]]) -> None:
 
 
 def tensors(*shape: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden states, weight, target."""
     draw = torch.Generator().manual_seed(4)
     hidden, weight = (torch.randn(*size, WIDTH, generator=draw).requires_grad_() for size in (shape, (WORDS,)))
     return hidden, weight, torch.randint(0, WORDS, shape, generator=draw)
 
 
 def by_hand(hidden: Tensor, weight: Tensor, target: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Log-probs of the tokens after each, and entropy, `[b, s]`."""
     log_p = (hidden.detach() @ weight.detach().T / temperature).log_softmax(-1)
     return log_p.gather(-1, target.roll(-1, 1)[..., None]).squeeze(-1), -(log_p.exp() * log_p).sum(-1)
 

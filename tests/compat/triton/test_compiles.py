@@ -1,7 +1,4 @@
-"""The kernels compile for GPUs on a machine without one, within their shared memory.
-
-The interpreter takes Python that the compiler does not, so running there is not enough.
-"""
+"""The kernels compile for GPUs on a machine without one, within their shared memory."""
 
 from typing import Any
 from unittest import mock
@@ -124,12 +121,8 @@ def test_gradient(dtype: str, card: Any) -> None:
         return
     check(grad_kernel._tile_grad, pointers, {"even_width": True, "entropy": False, "squares": False}, card)
     if card == 90:
-        check(
-            grad_kernel._tile_grad,
-            pointers,
-            {"even_width": True, "entropy": True, "squares": False, "rows": 1, "columns": 1},
-            card,
-        )
+        one = {"even_width": True, "entropy": True, "squares": False, "rows": 1, "columns": 1}
+        check(grad_kernel._tile_grad, pointers, one, card)
 
 
 # The kinds differ in one expression, of which kind 2 has every part.

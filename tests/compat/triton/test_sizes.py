@@ -40,13 +40,8 @@ def test_tiles_and_copies_keep_within_tile_bytes() -> None:
             if tiles.sums_apart(target, len(tiles.row_spans())):
                 used += tiles.tile_columns * width * 4
             assert used <= budget
-            copied = sum(
-                (
-                    hidden_dtype.itemsize if masked else 0,
-                    HALF.itemsize if hidden_dtype != HALF else 0,
-                    HALF.itemsize if shift and not masked and hidden_dtype == HALF else 0,
-                )
-            )
+            copied = hidden_dtype.itemsize * masked + HALF.itemsize * (hidden_dtype != HALF)
+            copied += HALF.itemsize * (shift and not masked and hidden_dtype == HALF)
             for height in (tiles.tile_rows, tiles.forward_rows):
                 assert height * width * copied <= budget or height <= BLOCK_ROWS
 

@@ -27,7 +27,6 @@ PATCHES = {
 
 
 def wheel(version: str) -> Path:
-    """The unpacked wheel of a release of veRL."""
     from downloads import unpacked  # in the test's own process: ranks load this file too
 
     return unpacked("verl", version)
@@ -46,7 +45,6 @@ def predicted(verl: str, method: str, old: str, new: str) -> list[str]:
 
 
 def outcome(folder: str, name: str, case: Case) -> str | None:
-    """The exception that a training step raises under one patch."""
     start_world(case)
     model, inputs = build_model(case), inputs_for(case)
     model.train()

@@ -27,7 +27,6 @@ LENGTHS = [11, 4, 16]
 
 
 def _batch(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens padded on the left, where they are real, and labels."""
     generator = torch.Generator().manual_seed(11)
     ids = torch.randint(1, case.vocab, (len(LENGTHS), case.sequence), generator=generator)
     real = torch.arange(case.sequence) >= case.sequence - torch.tensor(LENGTHS)[:, None]
@@ -116,9 +115,8 @@ def test_nested_batches_with_mtp_a_temperature_for_each_sequence_and_without_lab
     seen: list[Any] = []
     model.register_forward_pre_hook(lambda m, args, kwargs: seen.append(kwargs), with_kwargs=True)
     forward = fused_forward_no_padding_gen()
-    out = forward(
-        model, nested, nested, None, torch.tensor([0.5, 1.0, 2.0]), False, 0, mtp_loss_normalization_factor=2.0
-    )
+    each = torch.tensor([0.5, 1.0, 2.0])
+    out = forward(model, nested, nested, None, each, False, 0, mtp_loss_normalization_factor=2.0)
     assert list(out) == ["log_probs"]
     assert seen[0]["loss_mask"].sum() == sum(LENGTHS) - len(LENGTHS)
     assert seen[0]["labels"].min() >= 0
@@ -133,7 +131,6 @@ def test_nested_batches_with_mtp_a_temperature_for_each_sequence_and_without_lab
 @pytest.mark.parametrize("data_format", ["thd", "bshd"])
 @on_ranks(Case(batch=3))
 def test_a_temperature_for_each_sequence_of_a_padded_batch(case: Case, model: Any, data_format: str) -> None:
-    """One per sequence, `[b]` or `[b, 1]`, or one per token."""
     ids, real, labels = _batch(case)
     real[1, :4] = False
     each = torch.tensor([0.5, 1.0, 2.0])
@@ -166,8 +163,6 @@ class Wrapper(torch.nn.Module):
 
 
 class Idle(Wrapper):
-    """A wrapper that has its output from somewhere else."""
-
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **kwargs: Any) -> Any:
         return input_ids
 

@@ -1,8 +1,4 @@
-"""veRL's kernel by our operator, against its formulas in float64; test_linear_cross_entropy_cuda.py has the kernel.
-
-What is particular to veRL's: results are flat and float32, a label that is no token has the logit 0, a reduction is of
-the log-probs alone, and with tensor parallelism the gradient of the hidden states is that of a rank's own shard.
-"""
+"""veRL's kernel by our operator, against its formulas in float64; test_linear_cross_entropy_cuda.py has the kernel."""
 
 import ast
 from inspect import signature
