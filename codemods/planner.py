@@ -16,7 +16,7 @@ from mcore_unpatch.codemods import registry, standing
 from mcore_unpatch.codemods.changes import Asked, Change, Reason, Taken
 from mcore_unpatch.codemods.codemod import COMPAT, AddImport, Codemod, Fix, Match, Mends, Note, Situation
 from mcore_unpatch.codemods.dead import delete_dead
-from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
+from mcore_unpatch.codemods.imports.leftovers import drop_leftovers, unread
 from mcore_unpatch.codemods.making import edits_of, made
 from mcore_unpatch.codemods.quote import matches
 from mcore_unpatch.codemods.shims.beside import SideBySide, set_apart
@@ -187,7 +187,11 @@ def _at(source: Source, finding: Finding) -> Match | None:
 
 def _changes(bench: Workbench) -> list[tuple[str, list[Asked]]]:
     """The changes of each file with those of its imports; an import that only removed code asked for goes too."""
-    whole, dropped = _by_path(bench.changes()), False
+    dropped = False
+    for path, group in _by_path(bench.changes()):
+        why = replace(group[0].reason, title="a value that nothing reads any more", notes=())
+        bench.asked += unread(bench, path, made(bench.repository.source(path), group), why)
+    whole = _by_path(bench.changes())
     for path, group in whole:
         why = replace(group[0].reason, title="an import that nothing uses any more", notes=())
         dropped |= drop_leftovers(bench, path, made(bench.repository.source(path), group), why)

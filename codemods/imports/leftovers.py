@@ -1,4 +1,4 @@
-"""Imports that edits leave unused: what only the removed code asked for goes with it, unless others import it here."""
+"""Imports and locals that edits leave unused: what only the removed code asked for goes, unless others import it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from mcore_unpatch.code.syntax import parent_of
-from mcore_unpatch.codemods.changes import Reason
+from mcore_unpatch.codemods.changes import Asked, Reason
 from mcore_unpatch.codemods.imports.editor import Import
-from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.syntax import bound_by_import, is_pure
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Function, Source, lines_of, parsed
@@ -37,6 +38,26 @@ def drop_leftovers(bench: Workbench, path: str, new: bytes, reason: Reason) -> b
     for node, alias in going:
         bench.imports(path).drop(node, alias.name, reason)
     return bool(going)
+
+
+def unread(bench: Workbench, path: str, new: bytes, reason: Reason) -> list[Asked]:
+    """Changes that drop what a function assigned for the removed code alone: nothing in the file reads it any more."""
+    source = bench.repository.source(path)
+    try:
+        after = parsed(path, new).tree
+    except Unreadable:
+        return []
+    loads, stores = (_names(after, context) for context in (ast.Load, ast.Store))
+    going = (_names(source.tree, ast.Load) - loads) & stores
+    assigned: list[ast.Assign] = source.every(ast.Assign)
+    alone = [node for node in assigned if isinstance(parent_of(node), Function) and is_pure(node.value)]
+    gone = [node for node in alone if len(node.targets) == 1 and getattr(node.targets[0], "id", "") in going]
+    return [Asked(source, change, reason) for change in remove(source, gone)]
+
+
+def _names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    """The names that code reads, or sets."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
 
 
 def _is_asked_for(repository: Repository, path: str, name: str) -> bool:

@@ -271,13 +271,13 @@ def _is_any_module(node: ast.AST) -> bool:
     """Whether an object is any module: `for m in sys.modules.values()`, `m = sys.modules[name]`."""
     for _ in range(3):
         if isinstance(node, ast.Subscript):
-            return spelled(node.value) == "sys.modules"
+            return spelled(node.value) == "sys.modules" and text_of(node.slice) is None
         if not isinstance(node, ast.Name):
             return False
         value = next((one.value for one in scope_of(node).bindings(node.id) if isinstance(one.value, ast.expr)), None)
         if value is None:
             return False
-        if any(spelled(inner) == "sys.modules" for inner in walk(value)):
+        if not isinstance(value, ast.Subscript) and any(spelled(inner) == "sys.modules" for inner in walk(value)):
             return not any(text_of(one) for one in getattr(value, "args", ()))  # `sys.modules.get("that.one")`
         node = value
     return False

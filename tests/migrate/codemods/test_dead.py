@@ -69,6 +69,21 @@ CASES = {
             print("newer")
         """,
     ),
+    "an if by a value of its own": (
+        f"""
+        def install():
+            is_old, kind = {OLD}, 1
+            old = {OLD}
+            if old:
+                Attention.forward = forward
+            print(is_old, kind)
+        """,
+        f"""
+        def install():
+            is_old, kind = {OLD}, 1
+            print(is_old, kind)
+        """,
+    ),
     "an if with an else": (
         f"""
         def install():

@@ -89,7 +89,7 @@ def test_what_is_said_to_raise_does() -> None:
 def test_most_kinds_were_seen() -> None:
     seen = {one.kind for _, patches in judged() for _, effects in patches for one in effects}
     assert len(seen) >= 18
-    # Those that no fate has are in `test_kinds` and `test_hook_takers`.
+    # Those that no fate has are in `test_kinds`.
     apart = {
         Outcome.MODULE_GONE,
         Outcome.UNREAD,
