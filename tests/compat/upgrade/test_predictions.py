@@ -15,7 +15,7 @@ from harness.models import Case, build_model, start_world
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.survey.survey import ScanOptions
-from mcore_unpatch.upgrade.columns import Column, next_one
+from mcore_unpatch.upgrade.columns import NEXT, Column
 from mcore_unpatch.upgrade.run import Reading, upgrade
 
 # A patch of veRL: the function that installs it, the method it replaces, and the model that meets it.
@@ -38,7 +38,7 @@ def predicted(verl: str, method: str, old: str, new: str) -> list[str]:
     with TemporaryDirectory() as folder:  # alone: the repository around a file is read too
         shutil.copy(wheel(verl) / "verl" / "models" / "mcore" / "mtp_patch.py", folder)
         megatrons = Megatrons()
-        columns = [Column(megatrons.release(parse_version(old))), next_one(megatrons.release(parse_version(new)))]
+        columns = [Column(megatrons.release(parse_version(old))), Column(megatrons.release(parse_version(new)), (NEXT,))]
         report = upgrade(Reading([Path(folder)], ScanOptions(), megatrons), columns)
     (row,) = (row for row in report.rows if row.target.endswith(f".{method}"))
     return [one.exception for one in row.effects[columns[1].label] if one.raises]
