@@ -38,7 +38,10 @@ def predicted(verl: str, method: str, old: str, new: str) -> list[str]:
     with TemporaryDirectory() as folder:  # alone: the repository around a file is read too
         shutil.copy(wheel(verl) / "verl" / "models" / "mcore" / "mtp_patch.py", folder)
         megatrons = Megatrons()
-        columns = [Column(megatrons.release(parse_version(old))), Column(megatrons.release(parse_version(new)), (NEXT,))]
+        columns = [
+            Column(megatrons.release(parse_version(old))),
+            Column(megatrons.release(parse_version(new)), (NEXT,)),
+        ]
         report = upgrade(Reading([Path(folder)], ScanOptions(), megatrons), columns)
     (row,) = (row for row in report.rows if row.target.endswith(f".{method}"))
     return [one.exception for one in row.effects[columns[1].label] if one.raises]
