@@ -72,6 +72,4 @@ def no_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            gc.freeze()  # all that was made is old now: else the next allocation would look through all of it
-            gc.unfreeze()
             gc.enable()

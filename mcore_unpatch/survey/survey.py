@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -94,6 +94,7 @@ class Survey:
         self.files = WorkTree(self.found.top)
         self.notes = list(self.found.notes)
         self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
+        self._shared: dict[frozenset[str], Repository] = {}  # by what may be edited
         self.in_tests = 0  # places there that patch Megatron: counted where all is told
         self.known: list[Finding] = []  # those that the base has, and no lock speaks for
         self.accepted: dict[str, dict[str, int]] | None = None  # by what the change writes into its baseline
@@ -136,10 +137,11 @@ class Survey:
         names = None if contents else lambda: self.core.names
         return Repository(self.whole.own, self.files.exists, read, editable, names)
 
-    @cache  # noqa: B019 - a survey lives as long as its command
     def shared(self, editable: frozenset[str]) -> Repository:
         """The repository as all plans see it, with what was decided about it."""
-        return self.repository(editable)
+        if editable not in self._shared:
+            self._shared[editable] = self.repository(editable)
+        return self._shared[editable]
 
     def floor(self, path: str) -> Version:
         """The oldest known release on which a file can be imported."""

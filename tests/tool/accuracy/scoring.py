@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 LABELS = Path(__file__).parents[1] / "labels"
-SETS = ("field", "held_out", "unseen")  # read while the tool was built, and twice before it had ever seen them
+SETS = ("field", "held_out", "unseen", "first_contact")  # read while the tool was built, and before it saw them
 VERDICTS = ("keep", "steps", "rewrite", "delete")
 _STRENGTH = {"keep": 0, "done": 0, "steps": 1, "rewrite": 2, "delete": 2}
 _AS_LABELLED = {"stays": "keep", "by hand": "steps", "goes": "delete", "moves": "rewrite"}  # words of the readers

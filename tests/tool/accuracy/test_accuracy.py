@@ -1,9 +1,9 @@
 """How well `unpatch scan` does on public repositories that were read by hand.
 
-`MCORE_UNPATCH_CHECKOUTS` names a folder with one checkout for each file in `labels/field`, `labels/held_out` and
-`labels/unseen`, under the repository's own name and at the commit in the file. Without it nothing is measured.
-docs/results.md has a row for each set, and nothing may be worse than it says. Some labels are measured
-everywhere, on the wheel of a release that has their code.
+`MCORE_UNPATCH_CHECKOUTS` names a folder with one checkout for each file in the folders of `labels`, under the
+repository's own name and at the commit in the file. Without it nothing is measured. docs/results.md has a row for each
+set, and nothing may be worse than it says. Some labels are measured everywhere, on the wheel of a release that has
+their code.
 """
 
 import os
