@@ -115,16 +115,23 @@ class Namespace:
         """A class and its bases, the nearest first; those of other libraries as they are written."""
         if name not in self._lineages:
             self._lineages[name] = (name,)  # what a cycle gets to see
-            found, entry = [name], self.entry(name)
-            for text in entry.detail.split() if entry is not None and entry.letter == "c" else ():
-                base = self.find(f"{name.rpartition('.')[0]}.{text}")
-                if base is None:
-                    found.append(text)
-                else:
-                    found += self.lineage(base[1].detail if base[1].letter == "i" else base[0])
-            # A class that several bases share stands behind all of them, as in Python's own order.
-            self._lineages[name] = tuple(dict.fromkeys(reversed(found)))[::-1]
+            try:
+                self._lineages[name] = self._ordered(name)
+            except RecursionError:  # of who asks, deep in a file: it is no answer for the next one
+                del self._lineages[name]
+                raise
         return self._lineages[name]
+
+    def _ordered(self, name: str) -> tuple[str, ...]:
+        found, entry = [name], self.entry(name)
+        for text in entry.detail.split() if entry is not None and entry.letter == "c" else ():
+            base = self.find(f"{name.rpartition('.')[0]}.{text}")
+            if base is None:
+                found.append(text)
+            else:
+                found += self.lineage(base[1].detail if base[1].letter == "i" else base[0])
+        # A class that several bases share stands behind all of them, as in Python's own order.
+        return tuple(dict.fromkeys(reversed(found)))[::-1]
 
     @cached_property
     def derived(self) -> dict[str, list[str]]:
