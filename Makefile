@@ -20,7 +20,7 @@ PYTEST = $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 
 .PHONY: help demo docs release check test test-alone test-wheel everything margins mutation oracle lint format clean growth weight
 help:
-	@echo "make demo        docs/get-started/upgrade-and-migrate.md on the sample project, in ten seconds"
+	@echo "make demo        the story of docs/index.md on the sample project in examples/, in ten seconds"
 	@echo "make check       lint, and the tests that start no ranks and take less than half a second: 2 to 4 minutes"
 	@echo "make test        run the test suite (Python 3.12+, torch, megatron-core); EVERY_CASE=1 runs all cases of each test"
 	@echo "make test-alone  run every test file by itself, in random order"
@@ -94,7 +94,7 @@ everything: $(TEST)/.installed
 margins: $(TEST)/.installed
 	$(TEST)/bin/python tests/run_margins.py --jobs $(JOBS) $(FILES)
 
-# FAULTS=20 tries more, SEED=3 others, AREA=patches those of one area, AGAIN=1 what was not noticed.
+# FAULTS=20 tries more, SEED=3 others, AREA=scanner those of one area, AGAIN=1 what was not noticed. See tools/mutation/README.md.
 mutation: $(TEST)/.installed
 	$(TEST)/bin/python -m tools.mutation --faults $(or $(FAULTS),17) --seed $(or $(SEED),1) --jobs $(JOBS) \
 		$(if $(AREA),--area "$(AREA)") $(if $(AGAIN),--again)
@@ -108,7 +108,7 @@ docs: $(SITE)/.installed
 $(SITE)/.installed: pyproject.toml
 	@python=$$(.ci/find-python 3.11) && echo "Creating $(SITE) with $$python ..." && "$$python" -m venv $(SITE)
 	@$(SITE)/bin/pip install $(PIP_FLAGS) --upgrade 'pip>=25.1'
-	@$(call PIP_EDIT,$(SITE)) --group docs
+	@$(SITE)/bin/pip install $(PIP_FLAGS) --group docs
 	@touch $@
 
 # --- packages ------------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """Time and memory of `unpatch` on a large tree: `python benchmarks/scan_size.py SOURCE... [--runs N] [--migrate]`.
 
 Copies the Python files of different sources (checkouts, unpacked wheels), each once, into one git repository. Then
-`ruff check --no-cache`, `unpatch check` and `unpatch scan`, `unpatch check` on what it remembers, there after a change
-of one file that nobody imports and, if asked, `unpatch migrate --diff` take turns on it. Prints medians of wall and
-CPU seconds, their ratios over ruff, and the largest resident memory of all processes of a run together. On a machine
-with other work only CPU seconds say something.
+`ruff check --no-cache`, `unpatch check` and `unpatch scan` with one process and with two, `unpatch check` on what it
+remembers, there after a change of one file that nobody imports and, if asked, `unpatch migrate --diff` take turns on
+it. Prints medians of wall and CPU seconds, their ratios over ruff, and the largest resident memory of all processes of
+a run together. On a machine with other work only CPU seconds say something.
 """
 
 import argparse
@@ -99,7 +99,8 @@ def main() -> None:
         unpatch = command("unpatch")
         calls = {"ruff check --no-cache": [command("ruff"), "check", "--no-cache", "--isolated", temporary]}
         for name in ("check", "scan"):
-            calls[f"unpatch {name}"] = [unpatch, name, "--no-cache", temporary]
+            for jobs in ("1", "2"):
+                calls[f"unpatch {name} --jobs {jobs}"] = [unpatch, name, "--no-cache", "--jobs", jobs, temporary]
         calls["unpatch check, remembered"] = calls[CHANGED] = [unpatch, "check", temporary]
         changing = Path(temporary, "nobody_imports_this.py")
         changing.write_text("")

@@ -70,16 +70,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="the tree to scan instead of veRL's")
     parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--jobs", type=int, default=2, help="processes of the parallel scan")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         tree = arguments.folder or download(Path(temporary))
         rule = Path(temporary, "rule.yml")
         rule.write_text(RULE)
         files = sum(1 for _ in tree.rglob("*.py"))
+        jobs = str(arguments.jobs)
         taken = medians(
             {
                 "unpatch scan": [command("unpatch"), "scan", str(tree)],
                 "ast-grep scan": [command("ast-grep"), "scan", "--rule", str(rule), str(tree)],
+                "unpatch scan --jobs 1": [command("unpatch"), "scan", "--jobs", "1", str(tree)],
+                f"unpatch scan --jobs {jobs}": [command("unpatch"), "scan", "--jobs", jobs, str(tree)],
                 "unpatch migrate --diff": [command("unpatch"), "migrate", "--diff", str(tree)],
                 "unpatch upgrade": [command("unpatch"), "upgrade", "--from", "0.17", "--to", "0.19", str(tree)],
                 "unpatch --help": [command("unpatch"), "--help"],

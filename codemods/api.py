@@ -1,4 +1,4 @@
-"""Every name that the author of a codemod needs; docs/develop/codemod.md goes through them.
+"""Every name that the author of a codemod needs; docs/writing-a-codemod.md goes through them.
 
 A plain rewrite takes eight: `Codemod`, `Rule`, `Example`, `Match`, `calls_of`, `Replace`, `AddImport` and
 `check_examples`.
@@ -15,22 +15,23 @@ from mcore_unpatch.codemods.changes import (
     Make as Make,
     Replace as Replace,
     Rewrite as Rewrite,
+    Unwrap as Unwrap,
     above as above,
+    below as below,
 )
 from mcore_unpatch.codemods.codemod import (
     AddImport as AddImport,
     Codemod as Codemod,
     Example as Example,
     Fix as Fix,
+    Left as Left,
     Match as Match,
     Mends as Mends,
     Note as Note,
-    Patch as Patch,
-    find_patch as find_patch,
 )
 from mcore_unpatch.codemods.removal import remove as remove
+from mcore_unpatch.codemods.seams.patch import Patch as Patch, find_patch as find_patch
 from mcore_unpatch.codemods.syntax import calls_of as calls_of
-from mcore_unpatch.editing.refusals import Left as Left, Refusal as Refusal
 from mcore_unpatch.editing.source import Source as Source
 from mcore_unpatch.findings.rules import Rule as Rule
 

@@ -7,35 +7,49 @@ ones it runs as before.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Replace
-from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.editing.edits import Options
 from mcore_unpatch.editing.source import Source
-from mcore_unpatch.findings.finding import GOES, Finding
-from mcore_unpatch.megatron.answers import Answer
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import show
 
 _LOWER = {ast.GtE: "<=", ast.Gt: "<"}
 
 
-def bound(files: Repository, finding: Finding) -> list[Asked]:
-    """The changes that bound a patch; none where it cannot be bounded."""
-    row = finding.row
-    if row is None or row.verdict != GOES or not row.needs:
+def bounds(bench: Workbench, patches: Sequence[Finding], options: Options) -> tuple[list[Asked], str]:
+    """The changes that bound all of some patches; none, and why, where one cannot be bounded."""
+    asked: list[Asked] = []
+    for finding in patches:
+        made = _bound(bench, finding) if options.wants(finding.rule) else []
+        if not made:
+            name = ".".join(finding.target.split(".")[-2:])
+            return [], f"`{name}` stays patched in {finding.path}, line {finding.line}: move that patch first"
+        asked += made
+    return asked, ""
+
+
+def _bound(bench: Workbench, finding: Finding) -> list[Asked]:
+    row = next((answer for answer in answers() if answer.name == finding.answer), None)
+    if row is None or row.verdict != "delete" or not row.needs:
         return []
     for guard in finding.live.guards:
         path = guard.path or finding.path
-        source = files.readable(path) if path in files.editable else None
+        source = bench.readable(path) if path in bench.editable else None
         for node in source.every(ast.If) if source else ():
-            change = (
-                _change(source, node, row) if source and node.lineno <= guard.line <= (node.end_lineno or 0) else None
-            )
-            if source is not None and change is not None:
+            if (
+                source
+                and node.lineno <= guard.line <= (node.end_lineno or 0)
+                and (change := _change(source, node, row))
+            ):
                 why = row.way.removeprefix("nothing is needed: ").partition(" (megatron-core")[0]
                 title = f"only before Megatron Core {show(row.needs)}; since then {why}"
                 reason = Reason(finding.rule, "exact", title, (), guard.line)
-                comment = Insert(node, node.lineno, f"# {title[:1].upper()}{title[1:]}")
-                return [Asked(source, comment, reason), Asked(source, change, reason)]
+                said = Insert(node, node.lineno, f"# {title[:1].upper()}{title[1:]}")
+                return [Asked(source, said, reason), Asked(source, change, reason)]
     return []
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from mcore_unpatch.editing.edits import Level
-from mcore_unpatch.editing.source import Function, Source, Span
-from mcore_unpatch.records import dataclass, record
+from mcore_unpatch.editing.edits import LEVELS, Level
+from mcore_unpatch.editing.source import Function, Source, Span, last_line
+from mcore_unpatch.records import dataclass, record, replace
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -30,6 +30,16 @@ class Reason:
     finding_line: int = 0  # of the finding that this and other changes answer together
     gain: str = ""  # what a maintainer has of it, in a line
     group: str = ""  # changes that need each other
+
+    @property
+    def elsewhere(self) -> Reason:
+        """The same for a change of another file: what is said of the finding is said in its own."""
+        return replace(self, finding_line=0, notes=())
+
+
+def least_safe(reasons: Iterable[Reason]) -> Reason:
+    """The reason that speaks for a change that has several."""
+    return min(reasons, key=lambda reason: (-LEVELS.index(reason.level), reason.rule))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +59,15 @@ class AddArguments:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Header:
+    """Other parameters of a function, which then no longer says what it returns."""
+
+    node: Function
+    parameters: str
+    undecorated: bool = False  # its decorators go
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AddParameters:
     """Parameters more, before `**` and laid out as the others are."""
 
@@ -57,18 +76,10 @@ class AddParameters:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Header:
-    """Other parameters of a function, which then no longer says what it returns, and has no decorators."""
-
-    node: Function
-    parameters: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Make:
-    """What a function of libcst nodes makes of a statement: for everything that the other changes cannot say."""
+    """What a function of libcst nodes makes of one: for everything that the other changes cannot say."""
 
-    node: ast.stmt
+    node: ast.stmt | ast.expr
     make: Callable[[cst.CSTNode], cst.CSTNode]
 
 
@@ -77,16 +88,16 @@ class Rewrite:
     """Other statements in the place of one; comments above and behind it stay."""
 
     node: ast.stmt
-    text: str
+    text: str | Callable[[], str]  # or what makes it, once it is needed
     tell_checkers: bool = True  # else a comment behind it that is for a checker goes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Keep:
-    """One branch of an `if` takes the place of the whole."""
+class Unwrap:
+    """One part of an `if` or a `try` takes the place of the whole."""
 
-    node: ast.If
-    branch: list[ast.stmt]
+    node: ast.If | ast.Try
+    keep: Literal["body", "orelse", "handler"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,15 +115,20 @@ class Insert:
 
     node: ast.stmt
     before: int
-    text: str
+    text: str | Callable[[], str]  # or what makes it, once it is needed
 
 
-Change = Replace | AddArguments | AddParameters | Header | Make | Rewrite | Keep | Remove | Insert
+Change = Replace | AddArguments | Header | AddParameters | Make | Rewrite | Unwrap | Remove | Insert
 
 
-def above(source: Source, statement: ast.stmt, text: str) -> Insert:
+def above(source: Source, statement: ast.stmt, text: str | Callable[[], str]) -> Insert:
     """Lines before a statement and before the comment that speaks of it."""
     return Insert(statement, source.first_with_comments(statement), text)
+
+
+def below(statement: ast.stmt, text: str | Callable[[], str]) -> Insert:
+    """Lines behind a statement."""
+    return Insert(statement, last_line(statement) + 1, text)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,15 +161,16 @@ class Asked:
 class Taken:
     """The bytes of each file that changes touch."""
 
-    def __init__(self, asked: Iterable[Asked] = ()) -> None:
+    def __init__(self, asked: Iterable[Asked]) -> None:
         self._spans: defaultdict[str, list[Span]] = defaultdict(list)
         for request in asked:
             self._spans[request.path].append(request.touches)
 
-    def take(self, asked: Sequence[Asked]) -> bool:
+    def take(self, spans: Sequence[tuple[str, Span]]) -> bool:
         """Take more; False, and nothing is taken, where one of them is taken already."""
-        spans = [(request.path, request.touches) for request in asked]
-        if any(span.start < old.end and old.start < span.end for path, span in spans for old in self._spans[path]):
+        if any(
+            span.start < other.end and other.start < span.end for path, span in spans for other in self._spans[path]
+        ):
             return False
         for path, span in spans:
             self._spans[path].append(span)

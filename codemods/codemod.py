@@ -1,7 +1,7 @@
 """What a codemod is: the rules it declares, what it finds, and the changes with which it answers findings.
 
 One class in one file: a module of `mcore_unpatch.codemods.catalogue`, or a class that another package names under the
-entry point group `mcore_unpatch.codemods`. docs/develop/codemod.md goes through one from the beginning.
+entry point group `mcore_unpatch.codemods`. docs/writing-a-codemod.md goes through one from the beginning.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.standing import RemainingPatches
+from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.edits import Level, Options, Repository
-from mcore_unpatch.editing.refusals import Left
-from mcore_unpatch.editing.source import Function, Source
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Rule
@@ -22,8 +22,6 @@ from mcore_unpatch.records import dataclass, record, replace
 
 if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
     from mcore_unpatch.codemods.shims.contract import Contract
-
-COMPAT = "mcore_unpatch.compat"  # what new code imports
 
 
 @record
@@ -42,8 +40,9 @@ class Situation:
     """A finding, and all that a codemod may have to see for it."""
 
     finding: Finding
-    files: Repository
+    files: Workbench
     options: Options
+    open: Sequence[Finding]  # all findings that are to be answered
     staying: RemainingPatches
 
 
@@ -83,6 +82,14 @@ class Mends:
     level: Level = "behaviour"
 
 
+@record
+class Left:
+    """Why the place is left; changes that come with it are not made."""
+
+    because: str
+
+
+COMPAT = "mcore_unpatch.compat"  # what new code imports
 Fix: TypeAlias = "Change | AddImport | Note | Left | Mends"
 
 
@@ -126,6 +133,11 @@ class Codemod:
         """
         yield from ()
 
+    def steps(self, match: Match, because: str) -> str:
+        """What a person is told of a match that is left: why, and what the scanner says to do."""
+        steps = (f"{number}. {step}" for number, step in enumerate(match.situation.finding.steps, 1))
+        return "\n".join([f"Not rewritten: {because}.", *steps])
+
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
         """The findings in all files that say one of the words; `known` are the scanner's. Mostly `find` is enough."""
         from mcore_unpatch.codemods.quote import findings
@@ -150,28 +162,3 @@ class Codemod:
         parts += [f"## When it is applied\n\n{self.applied.strip()}"] if self.applied else []
         parts += [f"## What to check by hand\n\n{self.by_hand.strip()}"] if self.by_hand else []
         return "\n\n".join(parts) + "\n"
-
-
-@dataclass(frozen=True)
-class Patch:
-    """`target = value`, and the function behind the value where this file defines one of that name."""
-
-    source: Source
-    statement: ast.Assign
-    target: ast.Attribute
-    value: ast.expr
-    function: Function | None
-    around: Function | None  # the function that the statement stands in
-
-
-def find_patch(source: Source, match: Match) -> Patch | None:
-    """The patch of a match; None if it is no plain assignment to one attribute."""
-    match match.node:
-        case ast.Assign(targets=[ast.Attribute() as target], value=value) as statement:
-            around = source.function_of(statement)
-            scopes = [around.body, source.tree.body] if around is not None else [source.tree.body]
-            named = getattr(value, "id", "")
-            same = [one for body in scopes for one in body if isinstance(one, Function) and one.name == named]
-            function = same[0] if len(same) == 1 else None
-            return Patch(source, statement, target, value, function, around)
-    return None

@@ -1,4 +1,8 @@
-"""From changes of nodes to edits of bytes: what each change puts in the place of which bytes of the file."""
+"""From changes of nodes to edits of bytes: what each change puts in the place of which bytes of the file.
+
+A change is a piece of the file, or several. A piece inside of another is a part of what the outer one keeps (a branch
+that takes the place of its `if`, a node that libcst is to make another of), or goes with the rest of it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,10 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from mcore_unpatch.codemods.changes import (
     AddArguments,
@@ -16,20 +22,33 @@ from mcore_unpatch.codemods.changes import (
     Change,
     Header,
     Insert,
-    Keep,
     Make,
     Remove,
     Replace,
     Rewrite,
+    Unwrap,
+    least_safe,
 )
+from mcore_unpatch.codemods.layout import in_rows
 from mcore_unpatch.editing.edits import Edit, Unsound, splice
-from mcore_unpatch.editing.source import Function, Source, Span, first_line, last_line
+from mcore_unpatch.editing.source import Function, Source, Span, Suite, first_line, last_line
 
 _PRAGMAS = ("# type:", "# noqa", "# pyright:")
 _CLOSING = re.compile(rb"(?:\s|\\|#[^\r\n]*)*\)")
 _SAID_BEHIND = re.compile(rb"[ \t]*,[ \t]*#[^\r\n]*")
 _ON_ITS_OWN_LINE = re.compile(rb"[\r\n]([ \t]*)[*(]*$")
 _TEXTS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+_Render = Callable[[Span], str]  # the text of some bytes, with the pieces inside of them
+_New = str | Callable[[_Render], str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Piece:
+    """Bytes of a file, and what comes in their place."""
+
+    span: Span
+    new: _New
+    asked: Asked
 
 
 def made(source: Source, asked: Iterable[Asked]) -> bytes:
@@ -39,18 +58,76 @@ def made(source: Source, asked: Iterable[Asked]) -> bytes:
 
 def edits_of(source: Source, asked: Iterable[Asked]) -> list[Edit]:
     """The changes of one file in bytes; raises `Unsound` for one that cannot be made."""
-    edits: dict[tuple[Span, bytes], Edit] = {}  # what two ask for is made once
-    for request in asked:
-        why = request.reason
-        for span, text in _pieces(source, request.change):
-            new = source.encode(_plain(text))
-            if new != source.data[span.start : span.end]:
-                edit = Edit(source.path, why.rule, why.level, *span, new, why.title, why.notes, why.finding_line)
-                edits.setdefault((span, new), replace(edit, gain=why.gain, group=why.group))
-    return sorted(edits.values(), key=lambda edit: (edit.start, edit.end))
+    every = list(asked)
+    pieces = [_Piece(span, new, request) for request in every for span, new in _pieces(source, request.change)]
+    pieces = _in_order([*pieces, *_passes(source, every)])
+
+    def outermost(within: Span, edges: Span | tuple[()] = ()) -> Iterator[_Piece]:
+        """The pieces between two places; what comes at the edges of one stands outside of it."""
+        done = within.start
+        for piece in pieces[bisect_left(pieces, within.start, key=lambda other: other.span.start) :]:
+            start, end = piece.span
+            if start > within.end:
+                break
+            if done <= start and end <= within.end and piece.span != edges and not (start == end and start in edges):
+                yield piece
+                done = end
+
+    def text(piece: _Piece) -> str:
+        def render(span: Span) -> str:
+            parts, done = list[str](), span.start
+            for inner in outermost(span, piece.span):
+                parts += [_plain(source.text_of(Span(done, inner.span.start))), text(inner)]
+                done = inner.span.end
+            return "".join([*parts, _plain(source.text_of(Span(done, span.end)))])
+
+        return piece.new if isinstance(piece.new, str) else piece.new(render)
+
+    edits: list[Edit] = []
+    last: Asked | None = None
+    for piece in outermost(Span(0, len(source.data))):
+        (start, end), new = piece.span, source.encode(text(piece))
+        if not new and edits and last is piece.asked and edits[-1].end == start and not edits[-1].replacement:
+            edits[-1] = replace(edits[-1], end=end)  # more lines of one statement
+        elif new != source.data[start:end]:
+            inner = () if isinstance(piece.new, str) else outermost(piece.span, piece.span)
+            reasons = [piece.asked.reason, *(piece.asked.reason for piece in inner)]
+            why, notes = least_safe(reasons), dict.fromkeys(note for reason in reasons for note in reason.notes)
+            of = (source.path, why.rule, why.level)
+            edits.append(Edit(*of, start, end, new, why.title, tuple(notes), why.finding_line, why.gain, why.group))
+        last = piece.asked
+    return _without_the_last_newline(source, edits)
 
 
-def _pieces(source: Source, change: Change) -> Iterator[tuple[Span, str]]:
+def _in_order(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """At one place what comes stands before what goes, and what is around another before that."""
+    going = [piece for piece in pieces if isinstance(piece.asked.change, Remove) and piece.span.start < piece.span.end]
+    cuts = sorted(
+        {one.span.start for one in pieces if one.span.start == one.span.end}.union(*(piece.span for piece in going))
+    )
+    every = [piece for piece in pieces if piece not in going]
+    for piece in going:  # something may come among lines that go, and two may ask for the same lines
+        inside = cuts[bisect_left(cuts, piece.span.start) : bisect_left(cuts, piece.span.end) + 1]
+        every += [replace(piece, span=Span(*pair)) for pair in pairwise(inside)]
+    return sorted(every, key=lambda piece: (piece.span.start, piece.span.start != piece.span.end, -piece.span.end))
+
+
+def _without_the_last_newline(source: Source, edits: list[Edit]) -> list[Edit]:
+    """Of a file that ends without one, what goes at the end goes with the newline before it."""
+    newline = source.newline.encode()
+    if not edits or edits[-1].end < len(source.data) or source.data.endswith((b"\n", b"\r")):
+        return edits
+    *others, last = edits
+    while others and others[-1].end == last.start and not others[-1].replacement:
+        last = replace(last, start=others.pop().start, replacement=last.replacement.removeprefix(newline))
+    if last.replacement:
+        return [*others, last]
+    if others and others[-1].end == last.start:
+        return [*others[:-1], replace(others[-1], replacement=others[-1].replacement.removesuffix(newline)), last]
+    return [*others, replace(last, start=max(0, last.start - len(newline)))]
+
+
+def _pieces(source: Source, change: Change) -> Iterator[tuple[Span, _New]]:
     """What a change puts in the place of which bytes."""
     match change:
         case Replace(node, text):
@@ -61,39 +138,48 @@ def _pieces(source: Source, change: Change) -> Iterator[tuple[Span, str]]:
         case AddArguments(node, texts):
             given: list[ast.expr | ast.keyword] = [*node.args, *(one for one in node.keywords if one.arg is not None)]
             given = given or [*node.keywords]
-            yield _behind(source, sorted(map(source.span, given)), source.span(node).end - 1, texts)
+            opening, close = source.data.index(b"(", source.span(node.func).end), source.span(node).end - 1
+            yield _in_brackets(source, sorted(map(source.span, given)), opening, close, texts)
         case AddParameters(node, texts):
-            known, (_, close, _) = _parameters(source, node), _header(source, node)
+            known, (opening, close, _) = _parameters(source, node), _header(source, node)
             if known and len(known) == len(node.args.posonlyargs):  # behind the `/`
                 known = [*known[:-1], Span(known[-1].start, source.data.index(b"/", known[-1].end) + 1)]
-            yield _behind(source, known, close, texts)
-        case Header(node, parameters):
+            yield _in_brackets(source, known, opening, close, texts)
+        case Header(node, parameters, undecorated):
             opening, _, colon = _header(source, node)
             yield Span(opening + 1, colon), f"{parameters})"
-            if node.decorator_list:
+            if undecorated:
                 yield source.line_span(first_line(node), node.lineno - 1), ""
         case Make(node):
-            span = Span(source.offset(first_line(node), node.col_offset), source.span(node).end)
-            yield span, _remade(source, change, source.text_of(span))
-        case Rewrite(node, text):
+            start = source.offset(first_line(node) if isinstance(node, ast.stmt) else node.lineno, node.col_offset)
+            span = Span(start, source.span(node).end)
+            yield span, lambda render: _remade(source, change, render(span))
+        case Rewrite(node):
             _refuse_shared(source, node)
-            indent, last = source.indentation(node), last_line(node)
-            start, end = source.offset(first_line(node), node.col_offset), source.span(node).end
-            if not change.tell_checkers and is_for_checkers(source, node):
-                end = source.line_span(last, last).start + len(source.line(last).encode(source.encoding))
-            yield Span(start, end), _moved(text, indent).removeprefix(indent)
-        case Keep(node, branch):
+            indent, last = source.indentation(node), _end(source, node)
+            start, end = source.offset(first_line(node), node.col_offset), _line_end(source, last)
+            if not getattr(node, "body", None) and (change.tell_checkers or not is_for_checkers(source, node)):
+                end = source.span(node).end
+            yield Span(start, end), _moved(_text(change), indent).removeprefix(indent)
+        case Unwrap(node):
             _refuse_shared(source, node)
-            yield source.line_span(first_line(node), last_line(node)), _kept(source, branch, source.indentation(node))
+            span = source.line_span(first_line(node), _end(source, node))
+            yield span, lambda render: _unwrapped(source, change, render)
         case Remove(node, first, last):
             _refuse_shared(source, node)
-            yield source.line_span(first, last), ""
-        case Insert(node, before, text):
-            _refuse_shared(source, source.suite(node)[0], also_behind=False)
-            text, number = _moved(text, source.indentation(node)), len(source.lines)
+            yield source.line_span(first, max(last, _end(source, node))), ""
+        case Insert(node, before):
+            _refuse_shared(source, source.home[id(node)][0], also_behind=False)
+            text, number = _moved(_text(change), source.indentation(node)), len(source.lines)
             at = source.line_span(min(before, number), before)
-            ended = before <= number or source.data.endswith((b"\n", b"\r"))
-            yield Span.at(at.start if before <= number else at.end), f"{text}\n" if ended else f"\n{text}"
+            if before <= number or source.data.endswith((b"\n", b"\r")):
+                yield Span.at(at.start if before <= number else at.end), f"{text}\n"
+            else:
+                yield Span.at(at.end), f"\n{text}"
+
+
+def _text(change: Insert | Rewrite) -> str:
+    return change.text if isinstance(change.text, str) else change.text()
 
 
 def _plain(text: str) -> str:
@@ -114,6 +200,21 @@ def _moved(text: str, indent: str, instead_of: str = "") -> str:
     return "\n".join(lines)
 
 
+def _end(source: Source, node: ast.stmt, indent: int | None = None) -> int:
+    """The last line of a statement, with the comments behind it that are indented as what stands in it, or more."""
+    end, least = last_line(node), node.col_offset + 1 if indent is None else indent
+    for line in range(end + 1, len(source.lines) + 1) if indent is not None or hasattr(node, "body") else ():
+        text = source.line(line)
+        if text.strip() and not (source.is_comment(line) and len(text) - len(text.lstrip()) >= least):
+            break
+        end = line if text.strip() else end
+    return end
+
+
+def _line_end(source: Source, line: int) -> int:
+    return source.line_span(line, line).start + len(source.line(line).encode(source.encoding))
+
+
 def _refuse_shared(source: Source, node: ast.stmt, also_behind: bool = True) -> None:
     """Raise for a statement that does not begin its line, or has another behind it."""
     if source.line(first_line(node))[: node.col_offset].strip() or (also_behind and not source.owns_lines(node)):
@@ -122,8 +223,22 @@ def _refuse_shared(source: Source, node: ast.stmt, also_behind: bool = True) -> 
 
 def is_for_checkers(source: Source, node: ast.stmt) -> bool:
     """Whether all that is said behind a statement is."""
-    said = source.line(last_line(node)).encode()[node.end_col_offset :].decode(errors="replace")
+    said = source.text_of(Span(source.span(node).end, _line_end(source, last_line(node))))
     return "#" in said and all(f"#{part}".startswith(_PRAGMAS) for part in said.split("#")[1:])
+
+
+def _in_brackets(
+    source: Source, known: Sequence[Span], opening: int, close: int, texts: Iterable[str]
+) -> tuple[Span, _New]:
+    """What comes behind the last known one; all that is in the brackets, in rows, where one line would be too long."""
+    span, text = _behind(source, known, close, texts)
+    start, end = source.data.rfind(b"\n", 0, opening) + 1, source.data.find(b"\n", close)
+    line = source.text_of(Span(start, end if end >= 0 else len(source.data)))
+    pinned = b"\n" in source.data[opening:close] or "#" in line  # a comment may be for a checker, which reads one line
+    if pinned or len(line) + len(text) <= source.width:
+        return span, text
+    before, after, indent = Span(opening + 1, span.start), Span(span.end, close), line[: len(line) - len(line.lstrip())]
+    return Span(opening + 1, close), lambda render: in_rows(source, indent, render(before) + text + render(after))
 
 
 def _behind(source: Source, known: Sequence[Span], close: int, texts: Iterable[str]) -> tuple[Span, str]:
@@ -172,16 +287,50 @@ def _remade(source: Source, change: Make, text: str) -> str:
     """What a function makes of a node of libcst, as code."""
     import libcst as cst
 
+    if isinstance(change.node, ast.expr):
+        return cst.Module([]).code_for_node(change.make(cst.parse_expression(text)))
     indent = source.indentation(change.node)
-    node: cst.CSTNode = cst.parse_statement(_moved(indent + _plain(text), "", indent))
+    node: cst.CSTNode = cst.parse_statement(_moved(indent + text, "", indent))
     node = node.body[0] if isinstance(node, cst.SimpleStatementLine) else node
     return _moved(cst.Module([]).code_for_node(change.make(node)), indent).strip()
 
 
-def _kept(source: Source, branch: list[ast.stmt], indent: str) -> str:
-    """The lines of a branch, with the comments above its statements."""
-    first = first_line(branch[0])
-    text = source.text_of(source.line_span(source.first_with_comments(branch[0]), last_line(branch[-1])))
-    if source.line(first)[: branch[0].col_offset].strip():  # behind the colon
-        return indent + source.text_of(Span(source.span(branch[0]).start, source.line_span(first, first).end))
-    return _moved(text, indent, source.indentation(branch[0]))
+def _unwrapped(source: Source, change: Unwrap, render: _Render) -> str:
+    """The statements that take the place of a whole `if` or `try`."""
+    node = change.node
+    if change.keep == "handler" and isinstance(node, ast.Try):
+        suites = [node.handlers[0].body]
+    elif change.keep == "orelse":
+        suites = [node.orelse]
+    else:
+        suites = [node.body, *([node.orelse] if node.orelse and isinstance(node, ast.Try) else [])]
+    return "".join(_kept(source, suite, source.indentation(node), render) for suite in suites)
+
+
+def _kept(source: Source, suite: Suite, indent: str, render: _Render) -> str:
+    """The lines of a suite, with the comments above and behind its statements."""
+    first, column = first_line(suite[0]), suite[0].col_offset
+    span = source.line_span(first, _end(source, suite[-1], column))
+    if source.line(first).lstrip().startswith("elif"):
+        return render(span).replace("elif", "if", 1)
+    if source.line(first)[:column].strip():  # behind the colon
+        return indent + render(Span(source.span(suite[0]).start, span.end))
+    while source.is_blank(first - 1) or source.is_comment(first - 1):
+        first -= 1
+    span = Span(source.line_span(first, first).start, span.end)
+    return _moved(render(span), indent, source.indentation(suite[0]))
+
+
+def _passes(source: Source, asked: Sequence[Asked]) -> Iterator[_Piece]:
+    """`pass` in suites that lose all their statements, for several reasons."""
+    gone = {id(request.change.node): request for request in asked if isinstance(request.change, Remove)}
+    growing = {id(source.home[id(request.change.node)]) for request in asked if isinstance(request.change, Insert)}
+    for suite in {id(source.home[key]): source.home[key] for key in gone}.values():
+        first, above = gone.get(id(suite[0])), [*source.above(suite[0])]
+        if first is None or id(suite) in growing or len(above) == 1 or any(id(around) in gone for around in above):
+            continue
+        change = first.change
+        with_head = isinstance(change, Remove) and source.line(change.first).lstrip().startswith("else")
+        if not with_head and all(id(statement) in gone for statement in suite):
+            line = first_line(suite[0])
+            yield _Piece(Span.at(source.line_span(line, line).start), f"{source.indentation(suite[0])}pass\n", first)

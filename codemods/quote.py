@@ -11,7 +11,7 @@ from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.sources.parsing import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 
 def finding_at(
@@ -36,7 +36,7 @@ def finding_at(
         shape=shape,
         seam=seam,
         message=message,
-        way=replacement,
+        replacement=replacement,
         in_test=is_test(source.path),
         source="\n".join(map(source.line, range(node.lineno, end_line + 1))),
     )
@@ -44,12 +44,17 @@ def finding_at(
 
 def findings(codemod: Codemod, project: Repository) -> Iterator[Finding | FileError]:
     """A finding for each match in the files that say one of the codemod's words."""
-    for path, data in project.names.index.sources.items():
-        if codemod.says(data):
-            try:
-                yield from (finding for finding, _ in matches(codemod, project.source(path)))
-            except Unreadable as error:
-                yield FileError(path, str(error))
+    for path in project.paths:
+        try:
+            data = project.data(path)
+            source = project.source(path) if codemod.says(data) else None
+        except Unreadable as error:
+            yield FileError(path, str(error))
+            continue
+        except OSError:
+            continue
+        if source is not None:
+            yield from (finding for finding, _ in matches(codemod, source))
 
 
 def matches(codemod: Codemod, source: Source) -> Iterator[tuple[Finding, Match]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -17,11 +17,11 @@ from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.editing.edits import LEVELS, Repository
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.findings.rules import Selection
+from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.survey.parallel import ScannedPart, Task
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-    from mcore_unpatch.survey.search import Part, Search
 
 GROUP = "mcore_unpatch.codemods"
 _CODE = re.compile(r"[A-Z]{2,}[0-9]{3}")
@@ -61,7 +61,7 @@ def offers(repository: Repository, selection: Selection) -> list[str]:
     for codemod in codemods():
         unasked = codemod.offers and not any(rule.code in selection for rule in codemod.rules)
         for word in codemod.words if unasked else ():
-            for source in filter(None, map(repository.readable, repository.names.index.saying(word))):
+            for source in repository.sources_saying(word.decode()):
                 for match in codemod.find(source):
                     place = f"{source.path}:{match.node.lineno}"
                     told.append(f"{place}  {codemod.offers}: unpatch migrate --select {codemod.name}")
@@ -80,24 +80,35 @@ def answered() -> frozenset[str]:
 
 
 def complete(
-    part: Part, task: Search, wanted: Callable[[str], bool], shared: Callable[[], Repository] | None = None
+    part: ScannedPart,
+    task: Task,
+    parsed: Parsed,
+    wanted: Callable[[str], bool],
+    downstreams: Callable[[], Repository] | None = None,
 ) -> None:
     """Add what the codemods find to what the scanner found: in the files that say one of their words.
 
-    `shared` is the repository that a plan will be made with, where one will.
+    `downstreams` is the repository with what is known of them, where it will be asked for anyway.
     """
-    asked, some = {*part.saying}.difference(error.path for error in part.errors), finders(wanted)
-    if not asked or not some:
+    known, some = {error.path for error in part.errors}, finders(wanted)
+    saying = {path: _saying(task.read(path), some) for path in part.saying if path not in known}
+    asked = {path: finding for path, finding in saying.items() if finding}
+    if not asked:
         return
-    whole = shared() if shared else Repository(task.every, task.exists, task.read, names=lambda: task.core.names)
-    errors, own_findings = set[FileError](), tuple(part.findings)
+    repository = Repository([*asked], task.exists, task.read, parsed=parsed)
+    repository.paths = _with_those_between(repository, [*asked], some)
+    errors = set()
+    own_findings = tuple(part.findings)
     for codemod in some:
         with blaming(codemod):
-            for more in codemod.findings(whole, own_findings):
+            said = any(codemod in few for few in asked.values())
+            where = downstreams() if said and downstreams and codemod.contract else repository
+            for more in codemod.findings(where, own_findings) if said else ():
                 if isinstance(more, FileError):
                     errors.add(more)
                 elif more.path in asked:
                     part.findings.append(more)
+    repository.close()
     part.errors += sorted(error for error in errors if error.path in asked)
 
 
@@ -121,6 +132,23 @@ def _said(error: Exception) -> str:
 
 def _is_codemod(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Codemod) and value is not Codemod
+
+
+def _with_those_between(repository: Repository, asked: list[str], finding: Sequence[Codemod]) -> tuple[str, ...]:
+    """The files that were asked for, and others of the repository that may pass a name on to them."""
+    chosen = dict.fromkeys(asked)
+    waiting = list(asked)
+    while waiting:
+        for target in repository.imported(waiting.pop()):
+            if target not in chosen and _saying(repository.text(target), finding):
+                chosen[target] = None
+                waiting.append(target)
+    return tuple(chosen)
+
+
+def _saying(data: bytes, finding: Sequence[Codemod]) -> list[Codemod]:
+    """The codemods that may find something in a file."""
+    return [codemod for codemod in finding if codemod.says(data)]
 
 
 def _of_others() -> Iterator[Codemod]:
@@ -168,6 +196,11 @@ def _loaded(point: EntryPoint, package: str) -> Codemod:
     missing = [name for name in wanted if not getattr(kind, name, "")]
     if missing:
         raise _broken(package, f"{kind.__name__} does not say its {missing[0]}")
+    known = {*dir(Codemod), *Codemod.__annotations__}
+    own = (part for each in kind.__mro__ if _is_codemod(each) for part in vars(each).items() if part[0] not in known)
+    for name, value in own:  # methods, classes and private names are its own matter
+        if not (name.startswith("_") or callable(value) or hasattr(value, "__get__")):
+            raise _broken(package, f"{kind.__name__} says `{name}`, which no codemod has")
     if kind.level not in LEVELS:
         raise _broken(package, f"{kind.__name__} has the level {kind.level!r}, and not one of {', '.join(LEVELS)}")
     try:

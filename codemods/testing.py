@@ -12,9 +12,9 @@ from mcore_unpatch.codemods.codemod import Codemod, Example
 from mcore_unpatch.codemods.planner import plan
 from mcore_unpatch.editing.edits import Options, Repository, splice
 from mcore_unpatch.findings import verdicts
-from mcore_unpatch.findings.finding import DONE, Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.megatron.megatrons import Megatrons
+from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.stacks.revision import Judged, Revision, Stack
 from mcore_unpatch.survey import guards
 from mcore_unpatch.survey.search import Search
@@ -56,13 +56,12 @@ def _diff(expected: bytes, new: bytes) -> str:
 
 def findings(files: Files, options: Options) -> list[Finding]:
     """What a scan of some files finds, ignore comments and the selection considered."""
-    exists, paths = _present(files).__contains__, sorted(files)
-    search = Search(paths, files.__getitem__, exists, lambda _: (options.target,), Megatrons())
-    told, _ = search(paths)
-    told = guards.mark(told, search.core)
+    search = Search(files.__getitem__, _present(files).__contains__, lambda _: (options.target,))
+    told, _ = search(sorted(files))
+    told = guards.mark(told, Project(_present(files).__contains__, files.__getitem__))
     settled = verdicts.settled(told, dict.fromkeys(files, Judged((Stack(Revision("", (options.target,))),))))
-    settled = guards.settled(settled, lambda _: (), required=False)
-    open_ones = (one for one in settled if options.wants(one.rule) and one.verdict != DONE)
+    settled = guards.settled(settled, lambda _: (), required=bool(options.plain("")))
+    open_ones = (one for one in settled if options.wants(one.rule) and one.verdict != verdicts.DONE)
     return sorted(open_ones, key=lambda finding: finding.sort_key)
 
 

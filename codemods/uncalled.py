@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from mcore_unpatch.editing.edits import Edit, Options, Repository, splice
+from mcore_unpatch.editing.edits import Edit, Options, Repository, as_name, splice
 from mcore_unpatch.findings.finding import DOWNSTREAM, Finding
 from mcore_unpatch.repository.paths import is_test
 
@@ -17,26 +17,33 @@ def unused_files(
     files: Repository, findings: Sequence[Finding], edits: Sequence[Edit], options: Options
 ) -> Iterator[Edit]:
     """An edit for each such file that has no other; names that other `edits` take away do not count."""
-    if not options.applies("behaviour") or options.naming is None:
-        return
     edited = {edit.path for edit in edits}
     some = [one for one in findings if options.wants(one.rule) and one.shape not in DOWNSTREAM and not one.in_test]
-    for path, finding in {one.path: one for one in sorted(some, key=lambda one: -one.line)}.items():
+    first = {one.path: one for one in sorted(some, key=lambda one: -one.line)}
+    for path, finding in first.items() if options.applies("behaviour") and options.naming else ():
+        if path in edited or path not in files.editable or is_test(path):
+            continue
         folder, _, name = path.removesuffix(".py").rpartition("/")
-        if path in edited or path not in files.editable or is_test(path) or not path.endswith(".py"):
+        if not path.endswith(".py") or not files.exists(f"{folder}/__init__.py") or b"__main__" in files.data(path):
+            continue  # a script is run by its path
+        if name == "__init__" or any(_LOADS.search(files.data(init)) for init in _around(files, folder)):
             continue
-        above = [folder.rsplit("/", number)[0] for number in range(folder.count("/") + 1)]
-        inits = [init for one in above if files.exists(init := f"{one}/__init__.py")]
-        # A script is run by its path; a package may load all that is in it.
-        if f"{folder}/__init__.py" not in inits or name == "__init__" or b"__main__" in files.data(path):
+        assert options.naming is not None
+        others = (other for other in options.naming(name) if other != path)
+        if any(as_name(name).search(_after(files, other, edits)) for other in others):
             continue
-        if any(_LOADS.search(files.data(init)) for init in inits):
-            continue
-        word = re.compile(rb"\b%b\b" % re.escape(name.encode()))
-        if not any(word.search(_after(files, other, edits)) for other in options.naming(name) if other != path):
-            title = f"deletes the file, for nothing in the repository imports or names `{name}`"
-            whole = (0, len(files.data(path)), b"", title, (), finding.line)
-            yield Edit(path, finding.rule, "behaviour", *whole, deletes=True)
+        title = f"deletes the file, for nothing in the repository imports or names `{name}`"
+        yield Edit(
+            path, finding.rule, "behaviour", 0, len(files.data(path)), b"", title, (), finding.line, deletes=True
+        )
+
+
+def _around(files: Repository, folder: str) -> Iterator[str]:
+    """The files of the packages around a folder, which may load all that is in it."""
+    while folder:
+        if files.exists(init := f"{folder}/__init__.py"):
+            yield init
+        folder = folder.rpartition("/")[0]
 
 
 def _after(files: Repository, path: str, edits: Sequence[Edit]) -> bytes:

@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Asked
 from mcore_unpatch.codemods.imports.editor import ImportEditor
-from mcore_unpatch.editing.edits import Repository
-from mcore_unpatch.editing.refusals import Left
+from mcore_unpatch.editing.edits import Remark, Repository
 from mcore_unpatch.findings.finding import Finding
 
 
-@dataclass
-class Workbench:
-    """What comes of all codemods: changes, the findings that are gone once these are made, and why others are left."""
+class Workbench(Repository):
+    """What codemods have in common. Whoever needs an import asks the file's editor, so that all of them land sorted."""
 
-    repository: Repository
-    asked: list[Asked] = field(default_factory=list)
-    recipes: list[str] = field(default_factory=list)
-    removes: list[Finding] = field(default_factory=list)
-    left: dict[Finding, Left] = field(default_factory=dict)
-    editors: dict[str, ImportEditor] = field(default_factory=dict)
+    def __init__(self, repository: Repository) -> None:
+        super().__init__(repository.paths, repository.exists, repository.data, repository.editable, repository.parsed)
+        self.sources, self.last, self.looks = repository.sources, repository.last, repository.looks
+        self._editors: dict[str, ImportEditor] = {}
+
+    def close(self) -> None:
+        """Let go of the editors; files are shared."""
+        self._editors.clear()
 
     def imports(self, path: str) -> ImportEditor:
-        """The editor of a file's imports: whoever needs one asks it, so that all of them land sorted."""
-        if path not in self.editors:
-            self.editors[path] = ImportEditor(self.repository.source(path))
-        return self.editors[path]
+        """The editor of a file's imports."""
+        if path not in self._editors:
+            self._editors[path] = ImportEditor(self.source(path), self)
+        return self._editors[path]
 
-    def changes(self) -> Iterator[Asked]:
-        """All changes, those of imports included."""
-        for editor in self.editors.values():
-            yield from editor.changes()
-        yield from self.asked
+    def import_changes(self) -> list[Asked]:
+        """What the editors were asked for so far."""
+        return [change for editor in self._editors.values() for change in editor.changes()]
+
+
+@dataclass
+class Contribution:
+    """What one codemod has for the plan: changes, remarks, and the findings that are gone once the changes are made."""
+
+    asked: list[Asked] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+    recipes: list[str] = field(default_factory=list)
+    removes: list[Finding] = field(default_factory=list)
+    held: dict[Finding, str] = field(default_factory=dict)  # why they are left, where a codemod knows a way
+
+    def add(self, other: Contribution) -> None:
+        """What another codemod found, behind what is here."""
+        self.asked += other.asked
+        self.remarks += other.remarks
+        self.recipes += other.recipes
+        self.removes += other.removes
+        self.held |= other.held

@@ -1,4 +1,7 @@
-"""Replacements for downstream patches of Megatron Core; `__init__.pyi` lists the names, each loaded on first use."""
+"""Replacements for downstream patches of Megatron Core, built on its official `output_processor` hook.
+
+The public names stand in `__init__.pyi`. Each is loaded on first use: the tool itself runs without torch.
+"""
 
 import ast
 from importlib import import_module

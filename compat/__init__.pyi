@@ -1,10 +1,4 @@
 # The public names of mcore_unpatch.compat, all of them: `__init__.py` reads this list, and so do type checkers.
-from .changed_heads import (
-    ValueLayer as ValueLayer,
-    add_value_head as add_value_head,
-    detach_mtp_inputs as detach_mtp_inputs,
-    fp32_logits as fp32_logits,
-)
 from .fused_head.linear_kl import linear_kl as linear_kl
 from .fused_head.linear_logprob import (
     LogprobOutput as LogprobOutput,
@@ -36,6 +30,12 @@ from .hook.call import (
     UnsupportedHeadError as UnsupportedHeadError,
     WrapperRefusesError as WrapperRefusesError,
     resolve_groups as resolve_groups,
+)
+from .hook.changed_heads import (
+    ValueLayer as ValueLayer,
+    add_value_head as add_value_head,
+    detach_mtp_inputs as detach_mtp_inputs,
+    fp32_logits as fp32_logits,
 )
 from .hook.find import (
     Handle as Handle,

@@ -6,9 +6,9 @@ require_hook(__name__, unpatched=True)
 
 import warnings
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal, get_args
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from megatron.core.models.common.language_module.language_module import LanguageModule
@@ -18,12 +18,11 @@ from torch.distributed import ProcessGroup
 from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook
 
-from .fused_head.linear_logprob import vocab_pass
-from .fused_head.problem import needed
-from .fused_head.settings import check_choice, check_counts, check_vocab_range
+from .fused_head.linear_logprob import linear_logprob
+from .fused_head.settings import LogprobOptions, check_choice, check_counts, check_vocab_range
 from .fused_head.torch_backend import chunk_tile_bytes
 from .hook import call as hook, find
-from .hook.attach import Watched, provide_hook
+from .hook.attach import Watched, hook_keywords, provide_hook, require_called
 from .hook.head import HeadOptions, head_pass
 from .packing import Gradient, gather_sequence, next_token_labels, row_bounds
 
@@ -44,7 +43,10 @@ def from_parallel_hidden_states_to_logprobs(
     packed_seq_params: Any = None,
     cp_gradient: Gradient = "summed",
 ) -> Tensor:
-    """`[b, s - 1]` fp32 log-probs of the token after each of `target` `[b, s]`, of all context-parallel ranks."""
+    """`[b, s - 1]` fp32 log-probs of the token after each of `target` `[b, s]`, from `[s, b, h]` or `[s / tp, b, h]`.
+
+    Under context parallelism hidden states and `target` are this rank's share, and the result is the whole sequence.
+    """
     say_once(__name__, "linear_logprob")
     hidden, weight = tensor_parallel_hidden_states, output_weight_layer
     if not isinstance(target, Tensor):
@@ -59,13 +61,20 @@ def from_parallel_hidden_states_to_logprobs(
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
         if shared:
             hidden = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=True, group=tp_group)
-        if isinstance(temperature, Tensor) and temperature.dim() == 2:
-            temperature = temperature.T
-        asked: dict[str, Any] = {"temperature": temperature, "tp_group": tp_group, "ignore_index": NO_TOKEN}
-        asked |= {"tile_bytes": chunk_tile_bytes(chunk_size, hidden.shape[1], weight), "out_of_vocab_grad": "legacy"}
-        # All rows: only the ends of sequences have no label, and for these the host need not wait.
-        asked |= {"max_rows": labels.numel(), "reduce_hidden_grad": not shared}
-        log_probs = needed(vocab_pass(hidden, weight, labels.T, **asked).logprobs)
+        log_probs, _ = linear_logprob(
+            hidden,
+            weight,
+            labels.T,
+            temperature=temperature.T if isinstance(temperature, Tensor) and temperature.dim() == 2 else temperature,
+            tp_group=tp_group,
+            ignore_index=NO_TOKEN,
+            options=LogprobOptions(
+                max_rows=labels.numel(),  # all: only ends of sequences have none, and for these the host need not wait
+                reduce_hidden_grad=not shared,
+                out_of_vocab_grad="legacy",
+                tile_bytes=chunk_tile_bytes(chunk_size, hidden.shape[1], weight),
+            ),
+        )
         return whole_but_last(log_probs.T.contiguous(), packed_seq_params, cp_group, cp_gradient)
 
 
@@ -78,10 +87,11 @@ Numbers = Literal["megatron", "nemo_rl"]
 class NextTokenLogProbs:
     """`[b, s - 1]` fp32: at position i the log-prob of token i + 1. With `entropy`, `Outputs(log_probs, entropy)`.
 
-    `labels` are token ids, shifted here; at the end of a packed sequence results are 0. Every context-parallel rank
-    gets all of it; `cp_gradient="summed"` sums the gradients over them, for a loss divided by `cp`. `chunk_size`
-    bounds temporaries to the logits of so many positions. `numbers="nemo_rl"`: no scale by MuP, and without context
-    parallelism a packed row is one sequence.
+    `labels` are token ids, shifted by one here, within each packed sequence: where the next token belongs to another
+    one, both results are 0. Under context parallelism every rank gets the whole sequence; `cp_gradient="summed"` sums
+    the gradients over the ranks, for a loss divided by `cp`; `"own"` is for a loss that is not. `chunk_size` bounds
+    temporaries to the fp32 logits of so many positions. `numbers="nemo_rl"`: MuP does not scale the logits, and without
+    context parallelism a packed row counts as one sequence.
     """
 
     chunk_size: int | None = None
@@ -99,8 +109,13 @@ class NextTokenLogProbs:
     @cached_property
     def options(self) -> HeadOptions:
         """How the head is read."""
-        own: dict[str, Any] = {"temperature": self.temperature, "scale_logits": self.numbers == "megatron"}
-        return HeadOptions(shift="next_token", ignore_index=NO_TOKEN, out_of_vocab_grad="legacy", **own)
+        return HeadOptions(
+            temperature=self.temperature,
+            shift="next_token",
+            scale_logits=self.numbers == "megatron",
+            ignore_index=NO_TOKEN,
+            out_of_vocab_grad="legacy",
+        )
 
     def __call__(self, **keywords: Any) -> Any:
         """One pass over the vocabulary; without a graph in a call for inference."""
@@ -134,16 +149,15 @@ def serve(model: Module) -> None:
     """Make the language model `model` accept the flag and the processor; a second call does nothing."""
     find.refuse_patched(_SHIM, model)
     if model not in _served:
-        _served.add(model)
-        fields = find.OneCallFields()
+        _served[model] = find.OneCallFields()
         # A HybridModel gets its hook here: its own must come before ours on the way out.
         provide_hook(model)
-        model.register_forward_pre_hook(partial(_translate, fields), with_kwargs=True, prepend=True)
+        model.register_forward_pre_hook(_translate, with_kwargs=True, prepend=True)
         model.register_forward_hook(_check_called, with_kwargs=True)
-        model.register_forward_hook(lambda *_: fields.restore(), always_call=True)
+        model.register_forward_hook(_restore, always_call=True)
 
 
-_served: WeakSet[Module] = WeakSet()
+_served: WeakKeyDictionary[Module, find.OneCallFields] = WeakKeyDictionary()
 _watched: WeakSet[Module] = WeakSet()
 
 
@@ -152,11 +166,9 @@ def _ours(kwargs: dict[str, Any]) -> Watched | None:
     return processor if isinstance(processor, Watched) and isinstance(processor.processor, NextTokenLogProbs) else None
 
 
-def _translate(
-    fields: find.OneCallFields, model: Module, args: Any, kwargs: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
+def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     kwargs = dict(kwargs)
-    fields.begin()
+    _served[model].begin()
     if kwargs.pop(FLAG, False):
         if kwargs.get(_PROCESSOR) is not None:
             raise hook.AttachmentError(f"this call passes both {FLAG} and another output_processor; pass only one.")
@@ -181,7 +193,7 @@ def _translate(
     kwargs[_CONTEXT] = hook.complete_context(context, model)
     if model.config.mtp_num_layers:  # type: ignore[union-attr]
         if watched.processor.numbers == "nemo_rl":  # type: ignore[attr-defined]
-            fields.leave_out_mtp(model, kwargs, names)
+            _served[model].leave_out_mtp(model, kwargs, names)
         else:
             kwargs["labels"], kwargs["loss_mask"] = _mtp_labels(model, kwargs)
     return (), kwargs
@@ -206,9 +218,14 @@ def _forget(wrapper: Module, args: Any, kwargs: dict[str, Any]) -> None:
 
 def _check_called(model: Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
     if (watched := _ours(kwargs)) is not None:
-        watched.require_called()
-        if model is watched.path.model:
+        path = find.find_language_model(model)
+        require_called(watched, path)
+        if not path.wrappers:
             watched.check_output(model, args, output)
+
+
+def _restore(model: Module, args: Any, output: Any) -> None:
+    _served[model].restore()
 
 
 # What `patch_gpt_model_forward_for_linear_ce_fusion` set: the chunk size of calls that pass none, and PyTorch's handle.
@@ -216,7 +233,11 @@ _flag: dict[str, Any] = {}
 
 
 def patch_gpt_model_forward_for_linear_ce_fusion(*, chunk_size: int) -> None:
-    """Make models built or wrapped from now on accept `return_logprobs_for_linear_ce_fusion=True`; patches no class."""
+    """Make models built or wrapped from now on accept `return_logprobs_for_linear_ce_fusion=True`.
+
+    No class is patched: PyTorch's module registration hook sees each new language model. For one that was built and
+    wrapped before, use `linear_ce_fusion_kwargs`. A second call changes the chunk size.
+    """
     say_once(__name__)
     check_counts(chunk_size=(chunk_size, 1))
     _flag["chunk_size"] = chunk_size
@@ -234,7 +255,8 @@ def unpatch_gpt_model_forward_for_linear_ce_fusion() -> None:
 def linear_ce_fusion_kwargs(model: Module, **options: Any) -> dict[str, Any]:
     """The keywords for `model(..., labels=input_ids, **keywords)` that return log-probs `[b, s - 1]`, as the flag does.
 
-    `model` is what will be called, wrappers and all; the options are those of `NextTokenLogProbs`.
+    `model` is what will be called, wrappers and all; the options are those of `NextTokenLogProbs`, and `chunk_size`
+    may come from `patch_gpt_model_forward_for_linear_ce_fusion`. NeMo RL's numbers have no MTP loss.
     """
     say_once(__name__)
     path = find.find_language_model(model)
@@ -245,7 +267,7 @@ def linear_ce_fusion_kwargs(model: Module, **options: Any) -> dict[str, Any]:
         model.register_forward_pre_hook(_forget, with_kwargs=True)
         model.register_forward_hook(_check_called, with_kwargs=True)
     processor = NextTokenLogProbs(**{"chunk_size": _flag.get("chunk_size"), **options})
-    return {_PROCESSOR: Watched(processor, path), _CONTEXT: hook.HookContext()}
+    return hook_keywords(Watched(processor, path), hook.HookContext())
 
 
 def _serve_new_models(module: Module, name: str, submodule: Module | None) -> None:

@@ -1,12 +1,18 @@
-"""Packed sequences and context parallelism: tokens split over ranks, labelled and gathered, without a wait."""
+"""Packed sequences and context parallelism: how tokens are split over ranks, labelled and gathered.
 
-from typing import Any, Literal, cast, get_args
+A gather's backward keeps this rank's `"own"` part, where every rank computes the SAME loss from what is gathered, or
+the `"summed"` gradients of all ranks, where each computes a different part of the loss. The bounds `[sequences + 1]`
+of a packed row are Megatron's `cu_seqlens` with padding: nothing here waits for them.
+"""
+
+from typing import Any, Literal, get_args
 
 import torch
-from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region, gather_from_sequence_parallel_region
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from .fused_head.autograd import with_gradient
+from .fused_head.problem import gather
 from .fused_head.settings import check_choice
 
 
@@ -48,15 +54,17 @@ def held_by(places: Tensor, cp_size: int, cp_rank: int) -> Tensor:
     return token_at.view(cp_size, len(places) // cp_size)[cp_rank]
 
 
-# Of a gather: this rank's own, where all ranks compute the SAME loss of it, or all ranks', where each computes a part.
 Gradient = Literal["own", "summed"]
 
 
 def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own") -> Tensor:
     """`[...]` on each rank to `[cp, ...]` on every rank, in rank order; None means a group of one rank."""
+    check_choice("gradient", gradient, *get_args(Gradient))
     if cp_group is None:
         return share[None]
-    return cast(Tensor, gather_from_sequence_parallel_region(share[None], gradient == "summed", cp_group))
+
+    gathered = with_gradient(share, lambda mine: gather(mine, cp_group), lambda grad: grad[cp_group.rank()])
+    return sum_gradient(gathered, cp_group) if gradient == "summed" else gathered
 
 
 def gather_sequence(
@@ -74,7 +82,7 @@ def gather_sequence(
 
 
 def row_bounds(packed_seq_params: Any) -> Tensor:
-    """`[sequences + 1]`: Megatron's `cu_seqlens` of a packed row, with padding."""
+    """Those of Megatron's packed row."""
     padded: Tensor | None = packed_seq_params.cu_seqlens_q_padded
     return packed_seq_params.cu_seqlens_q if padded is None else padded
 
@@ -88,13 +96,16 @@ def split_packed_row(row: Tensor, bounds: Tensor, cp_group: ProcessGroup | None)
 
 
 def sum_gradient(value: Tensor, group: ProcessGroup | None) -> Tensor:
-    """`value` itself, whose gradient is summed over the ranks."""
+    """`value` itself, whose gradient is summed over the ranks; Megatron 0.18's own loses that of a strided one."""
     if group is None or group.size() == 1:
         return value
-    same: Tensor = copy_to_tensor_model_parallel_region(value, group=group)
-    if same.requires_grad:  # Megatron sums it in place, and 0.18 loses the sum of a strided one
-        same.register_hook(lambda grad: grad.clone(memory_format=torch.contiguous_format))
-    return same
+
+    def summed(grad: Tensor) -> Tensor:
+        total = grad.clone(memory_format=torch.contiguous_format)
+        torch.distributed.all_reduce(total, group=group)
+        return total
+
+    return with_gradient(value, lambda same: same.view_as(same), summed)
 
 
 def next_token_labels(
@@ -107,7 +118,8 @@ def next_token_labels(
 ) -> Tensor:
     """The token that follows each of `tokens` `[b, s]` in its own sequence; `fill` where none follows.
 
-    `lengths` `[sequences]`: without padding (else from `cu_seqlens_q`). With `cp_group`, tokens are its zigzag share.
+    `lengths` `[sequences]` are those without padding, one per packed sequence (else from `cu_seqlens_q`) or one per
+    row. With `cp_group` each rank passes its zigzag share and gets the labels of that share, without a host sync.
     """
     if packed_seq_params is None:
         sequences, what = len(tokens), "row"

@@ -1,4 +1,7 @@
-"""The side that runs: asked at the import of a replacement, whose ImportError is the way back to the patch."""
+"""Which side runs: asked at the import of a replacement, whose ImportError is the way back to the patch, and said once.
+
+The signature of `GPTModel.forward` is asked: Megatron's main branch said 0.18.0 long before it had the hook.
+"""
 
 import inspect
 import logging
@@ -60,6 +63,7 @@ def _switched_off(names: str) -> list[str]:
 
 
 def _short(name: str) -> str:
+    """What MCORE_UNPATCH_OFF calls the module `name`."""
     return name.removeprefix("mcore_unpatch.compat.")
 
 

@@ -1,4 +1,7 @@
-"""SkyRL's fused LM-head path on the hook; the gradients of ranks are summed in `fused_lm_head_output_processor`."""
+"""SkyRL's fused LM-head path on Megatron's output hook: log-probs and entropy from hidden states, packed and padded.
+
+As in SkyRL the gradient of the hidden states is this rank's part; `fused_lm_head_output_processor` sums the parts.
+"""
 
 from .requirements import require_hook, say_once
 
@@ -56,7 +59,10 @@ def call_model_with_fused_lm_head(
 def places_of(
     bounds: Tensor, length: int, tokens: int, attention_mask: Tensor | None, sub_seq_lengths: list[list[int]] | None
 ) -> tuple[Tensor, Tensor]:
-    """For every position of `[b, length - 1]`: its token in the packed row, and whether another token follows it."""
+    """For every position of `[b, length - 1]`: its token in the packed row, and whether another token follows it.
+
+    By `sub_seq_lengths` (several sequences in each row), by `attention_mask` `[b, length]`, or left-aligned.
+    """
     bounds = bounds.long()
     if sub_seq_lengths is None and attention_mask is not None:
         real = attention_mask.to(bounds.device, torch.bool)
@@ -91,13 +97,13 @@ def from_parallel_hidden_to_logprobs(
     fused_backend: BackendName = "torch",
 ) -> Tensor:
     """`[b, s - 1]` fp32, at position i the log-prob of token i + 1 of `target` `[b, s]`; hidden `[b, s / cp, h]`."""
+    check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, tp_group)
     ranks, rank = packing.size_and_rank(cp_group)
     length = target.shape[1]
     if (padding := hidden.shape[1] * ranks - length) < 0:
         expected = f"[b, s / cp, h] with at least the {length} positions of target over {ranks} context-parallel ranks"
         raise ValueError(f"hidden: expected {expected}, got {list(hidden.shape)}")
     labels = packing.zigzag_split(torch.nn.functional.pad(target.roll(-1, 1), (0, padding)), ranks, rank)
-    check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, tp_group)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
         out = _pass(hidden, lm_head_weight, tp_group, chunk_size, temperature, fused_backend, labels=labels)
         return packing.gather_sequence(needed(out.logprobs), cp_group, "summed")[:, : length - 1]
@@ -168,7 +174,10 @@ def from_parallel_hidden_to_entropy_packed_sequences(
     *,
     fused_backend: BackendName = "torch",
 ) -> tuple[Tensor, Tensor]:
-    """The mean entropy of the last `num_actions` positions, by `loss_mask`; and this rank's part, with its gradient."""
+    """The mean entropy over the last `num_actions` positions of each row, weighted by `loss_mask` `[b, num_actions]`.
+
+    That of all context-parallel ranks, without gradient; and this rank's part of it, with its gradient.
+    """
     ranks, _ = packing.size_and_rank(cp_group)
     bounds, tokens = cu_seqlens_padded.to(hidden.device), hidden.shape[1] * ranks
     token, follows = places_of(bounds, unpacked_seqlen, tokens, attention_mask, sub_seq_lengths)

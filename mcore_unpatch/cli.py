@@ -94,8 +94,7 @@ def _app(
 
 def main() -> None:
     """Entry point of the console script."""
-    gc.set_threshold(0)  # a command ends soon: nothing is searched for garbage, at its end neither
-    atexit.register(gc.freeze)
+    atexit.register(gc.freeze)  # what ends with the process is not searched for garbage first
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller: else the next file opened would take its place
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - open until the end

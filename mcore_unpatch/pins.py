@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -34,8 +35,7 @@ from mcore_unpatch.repository import reading
 from mcore_unpatch.stacks.sources import installed_model
 
 if TYPE_CHECKING:
-    from mcore_unpatch.library.detailed import Detailed
-    from mcore_unpatch.library.facts import Definition
+    from mcore_unpatch.library.model import Known, Model
 
 LOCK = "unpatch.lock"
 _HEAD = """\
@@ -83,7 +83,7 @@ class Pin:
         """Whether it has a place that an older pin of the name does not have."""
         return bool(Counter(self.where) - Counter(older.where))
 
-    def is_past(self, release: Detailed) -> bool:
+    def is_past(self, release: Model) -> bool:
         """Whether the release this patch may live until has come."""
         try:
             return bool(self.until) and parse_version(release.label) >= parse_version(self.until)
@@ -135,12 +135,18 @@ def _comments(text: str) -> dict[str, list[str]]:
 
 def load(file: Path) -> Lock:
     """Read a lock; raises `UsageError` with what is wrong with it."""
-    return parse(reading.required(file), file)
+    try:
+        return parse(reading.read(file), file)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
 
 
 def parse(text: bytes, file: Path) -> Lock:
     """The same of the bytes of one."""
-    data = reading.toml(text, file)
+    try:
+        data = tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
+        raise UsageError(f"{file} is not valid TOML: {error}") from None
     entries = data.get("pin", [])
     if data.get("version") != 1 or not isinstance(entries, list):
         raise UsageError(f"{file} is not a lock of version 1; delete it and write a new one with `unpatch pin`.")
@@ -163,7 +169,7 @@ def _pin_of(entry: Any, file: Path) -> Pin:
     return pin
 
 
-def pin(name: str, releases: Sequence[Detailed], where: Sequence[str] = (), before: Pin | None = None) -> Pin | None:
+def pin(name: str, releases: Sequence[Model], where: Sequence[str] = (), before: Pin | None = None) -> Pin | None:
     """The pin of a name on some releases, the newest first, keeping what people wrote; None if none has the name.
 
     What a patch adds to a class or a module of Megatron's is pinned as absent.
@@ -173,27 +179,29 @@ def pin(name: str, releases: Sequence[Detailed], where: Sequence[str] = (), befo
     if made.is_added:
         may_be_added = made.patched and not name.endswith(".*") and (before is None or before.is_added)
         owners = (release.find(name.rpartition(".")[0]) for release in releases if may_be_added)
-        if not any(owner and owner.letter in "cm" for owner in owners):
+        if not any(owner and owner.fact.kind in ("class", "module") for owner in owners):
             return None
     return made
 
 
-def _found(name: str, release: Detailed) -> Definition | None:
+def _found(name: str, release: Model) -> Known | None:
     """What a release has under a name, or elsewhere, if another release moved it."""
     if found := release.find(name):
         return found
-    other = release.name_of(name)
-    other = _moved(name, release) or name if other == name else other
+    if (other := known.name_on(release, name)) == name and (last := known.last(name)):
+        there = known.model(last)
+        if (fact := there.find(name)) is not None:
+            other = release.moved(fact.name, fact.fact, there) or name
     is_same = other.split(".")[-2:] == name.split(".")[-2:]  # not one that has another name and much the same body
     return release.find(other) if is_same else None
 
 
-def _digest(found: Definition | None) -> str:
+def _digest(found: Known | None) -> str:
     """A name as it is: what it is, its code, its parameters or bases."""
     if found is None:
         return ABSENT
-    entry = found.entry
-    return blake2b(f"{entry.kind} {found.digest} {entry.detail}".encode(), digest_size=4).hexdigest()
+    fact = found.fact
+    return blake2b(f"{fact.kind} {fact.digest.hex()} {fact.detail}".encode(), digest_size=4).hexdigest()
 
 
 def held_to(pinned: Pin, label: str) -> str:
@@ -205,43 +213,35 @@ def held_to(pinned: Pin, label: str) -> str:
         return labels[-1]
 
 
-def difference(pinned: Pin, release: Detailed) -> str | None:
+def difference(pinned: Pin, release: Model) -> str | None:
     """How a pinned name differs on a release from the one that it was pinned for; None if it is unchanged."""
     held, now = held_to(pinned, release.label), _found(pinned.name, release)
     if _digest(now) == pinned.digest[held]:
         return None
     if now is None:
-        other = _moved(pinned.name, release)
-        same = other.rpartition(".")[2] == pinned.name.rpartition(".")[2]
-        said = f"; it is now `{other}`" if same else f"; `{other}` is the closest match"
-        return f"was removed{said if other else ''}"
+        from mcore_unpatch.judge.instead import advice, instead
+
+        said = advice(pinned.name, instead(pinned.name, release))
+        return f"was removed{f'; {said}' if said else ''}"
     if pinned.digest[held] == ABSENT:
         return "is new in Megatron: the patch now replaces it"
     was = _found(pinned.name, known.model(held)) if held in RELEASES else None
     if was is None or _digest(was) != pinned.digest[held]:
         return "changed"  # from what a source had that is not here
-    then, there = was.entry, now.entry
-    if then.letter != there.letter:
-        return f"changed from a {then.kind} to a {there.kind}"
-    if then.letter == "f" and then.detail != there.detail:
-        return f"changed its signature from `{then.detail}` to `{there.detail}`"
+    if was.fact.kind != now.fact.kind:
+        return f"changed from a {was.fact.kind} to a {now.fact.kind}"
+    if was.fact.kind == "function" and was.fact.detail != now.fact.detail:
+        return f"changed its signature from `{was.fact.detail}` to `{now.fact.detail}`"
     return "changed its body"
 
 
-def _moved(name: str, release: Detailed) -> str:
-    """Where a release has what an older one had under a name."""
-    last = known.last(name)
-    was = known.model(last).find(name) if last is not None else None
-    return release.moved(was) if was is not None else ""
-
-
-def defined(pinned: Pin, release: Detailed) -> str:
+def defined(pinned: Pin, release: Model) -> str:
     """The name under which a release defines what is pinned."""
     found = _found(pinned.name, release)
     return found.name if found else ""
 
 
-def differences(pins: Iterable[Pin], release: Detailed) -> list[str]:
+def differences(pins: Iterable[Pin], release: Model) -> list[str]:
     """One sentence for each pin that no longer holds."""
     compared = ((pin, difference(pin, release)) for pin in pins)
     return [f"`{pin.name}` {how}{f' ({pin.why})' if pin.why else ''}" for pin, how in compared if how]

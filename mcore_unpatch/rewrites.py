@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.planner import fixed, plan
+    from mcore_unpatch.codemods.planner import downstreams, fixed, plan
     from mcore_unpatch.codemods.registry import answered, codemods, complete, folders, offers, words
 
-__all__ = ["answered", "codemods", "complete", "fixed", "folders", "offers", "plan", "words"]
-_HOMES = dict.fromkeys(("fixed", "plan"), "planner")
+__all__ = ["answered", "codemods", "complete", "downstreams", "fixed", "folders", "offers", "plan", "words"]
+_HOMES = dict.fromkeys(("downstreams", "fixed", "plan"), "planner")
 
 
 def __getattr__(name: str) -> Any:

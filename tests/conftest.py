@@ -3,7 +3,6 @@
 import gc
 import os
 import random
-from itertools import count
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -54,16 +53,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
-
-
-_done = count(1)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
-    """Commands that run in this process switch the collector off; what they left is let go here, now and then."""
-    if next(_done) % 20 == 0:
-        gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)

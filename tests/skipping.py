@@ -27,7 +27,7 @@ REMEDIES = (
     ("setpriv|only root|tmpfs", "sudo make test, or apt-get install util-linux"),
     ("git is not installed", "apt-get install git; make test"),
     ("could not import|installed", "make test, which installs what its tests need"),
-    ("needs the sources|checkout alone|in a checkout|of a checkout|wheel has no|folders of a checkout", "make test in a git clone"),
+    ("checkout alone|in a checkout|of a checkout|wheel has no|folders of a checkout", "make test in a git clone"),
     ("/dev/full|named pipes|one GPU is one rank|here is a GPU", "nothing: not possible in this case"),
 )
 

@@ -1,6 +1,6 @@
 """Write `codemods/fingerprints/*.json`: hashes of the upstream functions that `unpatch migrate` replaces.
 
-Hashes of normalised syntax trees only, no code. To make them again:
+Hashes of normalised syntax trees and line numbers only, no code. To make them again:
 
     python tools/build_fingerprints.py verl WHEEL [WHEEL ...]
     python tools/build_fingerprints.py nemo_rl RELEASE=FOLDER [RELEASE=FOLDER ...]
@@ -21,8 +21,8 @@ from typing import Any
 
 from mcore_unpatch.codemods.catalogue.nemo_rl import NEMO_RL
 from mcore_unpatch.codemods.catalogue.verl import VERL
-from mcore_unpatch.codemods.fingerprints.hashes import fingerprint, origins
-from mcore_unpatch.codemods.shims.upstream import helping, reached, units
+from mcore_unpatch.codemods.fingerprints.compare import fingerprint, origins, parts
+from mcore_unpatch.codemods.shims.definitions import helping, reached, units
 
 OUTPUT = Path(__file__).parents[1] / "codemods" / "fingerprints"
 Read = Callable[[str], str | None]
@@ -48,7 +48,7 @@ def from_folder(argument: str) -> tuple[str, Read]:
 
 
 def of_file(text: str, wanted: tuple[str, ...], project: str, file: str, helpers: bool) -> dict[str, Any]:
-    """Name -> hash of the functions and of what they call; `import NAME` -> hash of its origin."""
+    """Name -> hash and statements of the functions and of what they call; `import NAME` -> hash of its origin."""
     tree = ast.parse(text)
     everything = units(tree)
     roots = [unit for unit in everything if unit.binds & set(wanted) and not unit.is_import]
@@ -56,11 +56,12 @@ def of_file(text: str, wanted: tuple[str, ...], project: str, file: str, helpers
     found: dict[str, Any] = {}
     for unit in closure:
         if not unit.is_import:
-            found[unit.key] = {"hash": fingerprint(unit.node, project)}
+            steps = [list(part) for part in parts(unit.node, project)]
+            found[unit.key] = {"hash": fingerprint(unit.node, project), "parts": steps}
     used = {name for unit in closure if unit.is_import for name in unit.binds}
     for name, digest in origins(tree, project, file).items():
         if name in used:
-            found[f"import {name}"] = {"hash": digest}
+            found[f"import {name}"] = {"hash": digest, "parts": []}
     return found
 
 
@@ -80,6 +81,7 @@ def collect(project: str, releases: Iterable[tuple[str, Read]]) -> dict[str, Any
                     same = {"releases": [], **one}
                     versions.append(same)
                 same["releases"].append(release)
+                same["parts"] = one["parts"]  # line numbers of the newest release that has it
     return {"project": project, "releases": seen, "files": files}
 
 

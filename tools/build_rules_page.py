@@ -1,4 +1,4 @@
-"""Write `docs/reference/rules.md`, the page of all rules, from the rules themselves.
+"""Write `docs/rules.md`, the page of all rules, from the rules themselves.
 
 python tools/build_rules_page.py
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mcore_unpatch.findings.rules import Rule, families, family, rules
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "rules.md"
+PAGE = Path(__file__).parents[1] / "docs" / "rules.md"
 INTRO = """# Rules
 
 Each code that a report can name. `unpatch explain MCU101` prints the section of one rule. The script
@@ -18,7 +18,7 @@ Each code that a report can name. `unpatch explain MCU101` prints the section of
 
 
 def page() -> str:
-    """The text of the page: a section for each family, below it one for each rule."""
+    """The text of docs/rules.md: a section for each family, below it one for each rule."""
     own = [rule for rule in rules().values() if rule.code.startswith("MCU")]
     parts = [INTRO]
     for prefix, about in families().items():

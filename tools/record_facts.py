@@ -94,7 +94,7 @@ def _facts(program: str, folder: Path, target: str) -> tuple[list[Fact], list[st
     errors: list[str] = []
 
     def ask(*arguments: str) -> dict[str, Any]:
-        command = [program, *arguments, "--output-format", "json"]
+        command = [program, *arguments, "--output-format", "json", "--jobs", "1"]
         environment = os.environ | {"MCORE_UNPATCH_NO_CACHE": "1"}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         try:

@@ -256,40 +256,38 @@ def observe(
         return found
 
 
-def _probe(ask: Any) -> dict[str, Any]:
-    call = ask.call
+def _probe(demand: Any) -> dict[str, Any]:
+    call = demand.call
     form = [call.positions, list(call.keywords), call.star or call.double_star] if call is not None else None
-    return {"name": ask.name, "call": form, "through_class": ask.through_class}
+    return {"name": demand.name, "call": form, "through_class": demand.through_class}
 
 
 def judge(
     checkout: Path, sources: Path, pairs: list[tuple[str, str]], imports: bool = True, run: Callable[..., Any] = _run
 ) -> dict[tuple[str, str], Score]:
     """Read a checkout, ask Python under each release, and compare."""
-    from mcore_unpatch.code.index import Index, is_test
-    from mcore_unpatch.code.names import Names
-    from mcore_unpatch.effects.judge import Judge
-    from mcore_unpatch.effects.uses import Uses
-    from mcore_unpatch.megatron import packed
-    from mcore_unpatch.patches.find import Finder
+    from mcore_unpatch.megatron import known
     from mcore_unpatch.repository.discover import discover
+    from mcore_unpatch.repository.paths import is_test
+    from mcore_unpatch.scanner.names.project import Project
+    from mcore_unpatch.scanner.sources.work_tree import WorkTree
+    from mcore_unpatch.upgrade.uses import demands_of, uses_of
 
-    sys.setrecursionlimit(6_000)
-    found = discover([checkout.resolve()])
-    index = Index({path: (found.top / path).read_bytes() for path in found.own})
-    finder = Finder(Names(index, packed.library()))
-    uses = Uses(Judge(finder.names, finder.all()))
-    own = [index.module(path) for path in found.own if not is_test(path) and b"megatron" in index.sources[path]]
-    read = [module for module in own if module is not None]
-    modules = [module.path for module in read]
+    checkout = checkout.resolve()
+    found = discover([checkout])
+    files = WorkTree(found.top)
+    project = Project(files.exists, files.read)
+    paths = [path for path in found.own if not is_test(path)]
+    modules: list[str] = []
     asked: dict[str, dict[str, Any]] = {}
-    at: dict[tuple[str, int, str], str] = {}
-    for module in read:
-        for ask in uses.of(module):
-            if not ask.by_name or ask.call is not None:
-                key = json.dumps(probe := _probe(ask))
-                asked.setdefault(key, probe)
-                at[ask.path, ask.place.line, ask.name] = key
+    for path in paths:
+        if b"megatron" in project.data(path):
+            modules.append(path)
+            project.begin()
+            for demand in demands_of(project.resolver(path)):
+                if not demand.by_name or demand.call is not None:
+                    probe = _probe(demand)
+                    asked.setdefault(json.dumps(probe), probe)
     probes = list(asked.values())
     modules = modules if imports else []
     seen = {
@@ -299,9 +297,9 @@ def judge(
     scores = {}
     for old, new in pairs:
         score = scores[old, new] = Score()
-        step = [packed.details().release(label) for label in (old, new)]
-        raising = [one for module in read for one in uses.step(module, *step) if one.raises]
-        lines = {f"{one.place.path}:{one.place.line}" for one in raising}
+        uses = uses_of(paths, Project(files.exists, files.read), known.model(old), known.model(new)).affected
+        raising = [use for use in uses if use.will_raise]
+        lines = {f"{use.path}:{use.line}" for use in raising}
         for module in modules:
             before, after = seen[old]["modules"][module], seen[new]["modules"][module]
             if before:
@@ -319,16 +317,15 @@ def judge(
             if not then.startswith("?") and not now.startswith("?")
         }
         score.probes = len(outcome)
-        for one in raising:
-            key = at.get((*one.place[:2], one.cause.name), "")
-            if key in outcome and one.exception != "ValueError":
+        for use in raising:
+            key = json.dumps(_probe(use.demand)) if use.demand is not None else ""
+            if key in outcome and use.exception != "ValueError":
                 score.said += 1
                 then, now = outcome[key]
                 score.true += bool(now)
                 score.before += bool(now) and bool(then)
                 if not now:
-                    where = f"{one.place.path}:{one.place.line}"
-                    score.false.append(f"{where}: {one.kind} {one.cause.name} (seen: {then}, {now})")
+                    score.false.append(f"{use.path}:{use.line}: {use.sentence} (seen: {then}, {now})")
     return scores
 
 

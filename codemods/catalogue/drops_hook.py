@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import takewhile
 
-from mcore_unpatch.code.syntax import parent_of
-from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.codemods.changes import AddArguments, AddParameters
-from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Match, Mends, Note
+from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Left, Match, Mends, Note
 from mcore_unpatch.codemods.standing import RemainingPatches
-from mcore_unpatch.codemods.syntax import bound_in, dotted, identifiers, imported, is_value, leaf, parameters
-from mcore_unpatch.editing.refusals import Left
+from mcore_unpatch.codemods.syntax import bound_in, identifiers, imported, is_value, leaf, parameters
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER
+from mcore_unpatch.library.syntax import dotted, sets_attribute
+from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.layout import GPT_MODEL, HOOK_ARGUMENTS, HOOK_SINCE, HYBRID_MODEL, MAMBA_MODEL
+from mcore_unpatch.megatron.versions import RELEASES
 
-_WITHOUT_FORWARD = ("torch.nn", "abc.", "typing.", "builtins.object")
+_WITHOUT_FORWARD = ("torch.nn.Module", "abc.", "typing.", "object")
 _TYPES = {"typing.Any", "typing.Callable", "collections.abc.Callable"}
 
 
@@ -35,13 +36,11 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 
 class VisionModel(GPTModel):
-    def forward(
-        self,
-        ids,
-        images=None,
-    ):
+    def forward(self, ids, positions, mask, images=None):
         return super().forward(
             ids,
+            positions,
+            mask,
             self.embed(ids, images),
         )
 """,
@@ -53,12 +52,16 @@ class VisionModel(GPTModel):
     def forward(
         self,
         ids,
+        positions,
+        mask,
         images=None,
         output_processor=None,
         output_processor_context=None,
     ):
         return super().forward(
             ids,
+            positions,
+            mask,
             self.embed(ids, images),
             output_processor=output_processor,
             output_processor_context=output_processor_context,
@@ -89,15 +92,30 @@ makes; classes below one that refuses the hook; and models that other code may p
         function, situation = match.node, match.situation
         if not isinstance(function, Function) or match.target.rpartition(".")[0] in (HYBRID_MODEL, MAMBA_MODEL):
             return
-        cls = parent_of(function)
-        calls = [*self._calls(match, function, cls)] if isinstance(cls, ast.ClassDef) else []
+        cls = source.parents[function]
+        calls = list(self._calls(source, match, function, cls)) if isinstance(cls, ast.ClassDef) else []
+        stored = {*bound_in(node for node in ast.walk(function) if not isinstance(node, ast.arg))} & {*HOOK_ARGUMENTS}
+        apart = len(calls) > 1 and not all(isinstance(source.parents[call], ast.Return) for call in calls)
+        wraps = situation.finding.shape == WRAPPER
         # Another class that drops the hook is no patch.
         patches = tuple(finding for finding in situation.staying.findings if finding.shape not in NO_PATCHES)
-        below = situation.options.without_hook(source.path) or RemainingPatches(patches).in_the_way(source.path)
-        if below is not None:
-            yield below
-        elif not calls or not isinstance(cls, ast.ClassDef) or self._is_odd(source, match, function, cls, calls):
-            yield Left()
+        below = RemainingPatches(patches).in_the_way(source.path)
+        if older := situation.options.without_hook(source.path):
+            yield Left(older)
+        elif below:
+            yield Left(below)
+        elif wraps and not calls:
+            yield Left("the model that it calls is not known to take the two arguments, and may raise for them")
+        elif not calls:
+            yield Left("no call of `forward` or `_postprocess` that takes the two is seen in it")
+        elif stored:
+            yield Left(f"`{min(stored)}` is another name in it")
+        elif apart:
+            yield Left("it calls the model in several places: hand both on where the output is made")
+        elif other := _without_hook(source, function, calls):
+            yield Left(f"line {other.lineno} returns what another call makes, where no processor is asked")
+        elif switched := sets_attribute(cls, "post_process", "self" if wraps else ""):
+            yield Left(f"line {switched.lineno} sets `post_process`: without it Megatron returns before the hook")
         else:
             missing = [name for name in HOOK_ARGUMENTS if name not in parameters(function)]
             if missing:
@@ -113,33 +131,22 @@ makes; classes below one that refuses the hook; and models that other code may p
             for call in calls:
                 yield AddArguments(call, tuple(f"{name}={name}" for name in HOOK_ARGUMENTS))
 
-    def _is_odd(
-        self, source: Source, match: Match, function: Function, cls: ast.ClassDef, calls: Sequence[ast.Call]
-    ) -> bool:
-        """Whether the output is made in other ways too, where no processor would be asked."""
-        stored = {*bound_in(node for node in ast.walk(function) if not isinstance(node, ast.arg))} & {*HOOK_ARGUMENTS}
-        apart = len(calls) > 1 and not all(isinstance(next(source.above(call)), ast.Return) for call in calls)
-        itself = "self" if match.situation.finding.shape == WRAPPER else ""  # without it Megatron returns before
-        return bool(
-            stored or apart or _without_hook(source, function, calls) or sets_attribute(cls, "post_process", itself)
-        )
-
-    def _calls(self, match: Match, function: Function, cls: ast.ClassDef) -> Iterator[ast.Call]:
+    def _calls(self, source: Source, match: Match, function: Function, cls: ast.ClassDef) -> Iterator[ast.Call]:
         """The calls that make the output: of the base's own method, Megatron's `_postprocess`, or a model held."""
         overridden = {item.name for item in cls.body if isinstance(item, Function)}
-        held = set(self._held(match, cls)) if function.name == "forward" else set()
+        held = set(self._held(source, match, cls)) if function.name == "forward" else set()
         for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
             named, of = leaf(call.func), getattr(call.func, "value", None)
             if isinstance(of, ast.Call) and leaf(of.func) == "super" and named == function.name:
-                makes = self._inherits(match, cls, named)
+                makes = self._inherits(source, match, cls, named)
             elif dotted(call.func) == "self._postprocess":
-                makes = named not in overridden and self._inherits(match, cls, named)
+                makes = named not in overridden and self._inherits(source, match, cls, named)
             else:
                 makes = dotted(call.func).removesuffix(".forward") in held
             if makes and not {keyword.arg for keyword in call.keywords} & {*HOOK_ARGUMENTS}:
                 yield call
 
-    def _held(self, match: Match, cls: ast.ClassDef) -> Iterator[str]:
+    def _held(self, source: Source, match: Match, cls: ast.ClassDef) -> Iterator[str]:
         """`self.model` where each value that code gives it is made in the class, of one that takes it, or None."""
         made, other = set[str](), set[str]()
         for node in (one for one in ast.walk(cls) if isinstance(one, ast.Assign | ast.AnnAssign)):
@@ -149,7 +156,7 @@ makes; classes below one that refuses the hook; and models that other code may p
             headless = isinstance(value, ast.Call) and any(
                 keyword.arg == "post_process" and is_value(keyword.value, False) for keyword in value.keywords
             )
-            takes = isinstance(value, ast.Call) and not headless and self._takes_hook(match, value.func, "forward")
+            takes = isinstance(value, ast.Call) and not headless and self._takes_hook(source, match, value.func)
             (made if takes else other).update(map(dotted, targets))
         said = {node.value for node in ast.walk(cls) if isinstance(node, ast.Constant)}  # `setattr(self, "model", ...)`
         for path in made - other:
@@ -157,27 +164,37 @@ makes; classes below one that refuses the hook; and models that other code may p
             if path != name and name not in said and not _is_set_elsewhere(match, cls, name):
                 yield path
 
-    def _inherits(self, match: Match, cls: ast.ClassDef, method: str) -> bool:
-        """Whether the first of the bases that has a method takes the hook in it."""
-        return next(
-            (takes for base in cls.bases if (takes := self._takes_hook(match, base, method)) is not None), False
-        )
+    def _takes_hook(self, source: Source, match: Match, of: ast.expr, method: str = "forward") -> bool | None:
+        """Whether a class takes the hook in a method, or will once this plan is made; None where it has no such."""
+        head, *rest = dotted(of).split(".")
+        full = ".".join([imported(source).get(head, head), *rest])
+        if found := known.model(RELEASES[-1]).find(full):
+            return GPT_MODEL in (found.name, *api.ancestry(found.name)) or None
+        files, where = match.situation.files, source
+        for node in source.every(ast.ImportFrom):
+            if head in (alias.asname or alias.name for alias in node.names):
+                path = files.locate(source.path, node.module or "", node.level)
+                where = (path and files.readable(path)) or source
+        classes = [node for node in where.tree.body if isinstance(node, ast.ClassDef) and node.name == head]
+        if rest or not classes:
+            return None if full.startswith(_WITHOUT_FORWARD) else False
+        for function in (one for one in classes[0].body if isinstance(one, Function) and one.name == method):
+            return {*HOOK_ARGUMENTS} <= {*parameters(function)} or self._will_take(where, match, function)
+        return self._inherits(where, match, classes[0], method)
 
-    def _takes_hook(self, match: Match, of: ast.expr, method: str) -> bool | None:
-        """Whether a class takes the hook in a method; None where it has no such."""
-        names = match.situation.files.names
-        values = names.of(of)
-        if len(values) != 1 or values[0].kind not in (Kind.CLASS, Kind.OTHER):
-            return False
-        for one in names.lineage(Value(Kind.CLASS, values[0].name, values[0].node)):
-            if one.node is None and GPT_MODEL in (one.name, *names.library.lineage(one.name)):
-                return True
-            if one.node is None and not f"{one.name}.".startswith(_WITHOUT_FORWARD):
-                return None if names.library.within(one.name) else False
-            body = one.node.body if one.node is not None else ()
-            for function in (item for item in body if isinstance(item, Function) and item.name == method):
-                return {*HOOK_ARGUMENTS} <= {*parameters(function)}
-        return None
+    def _inherits(self, source: Source, match: Match, cls: ast.ClassDef, method: str) -> bool | None:
+        """Whether the first of the bases that has a method takes the hook in it."""
+        answers = (self._takes_hook(source, match, base, method) for base in cls.bases)
+        return next((answer for answer in answers if answer is not None), None)
+
+    def _will_take(self, source: Source, match: Match, function: Function) -> bool:
+        """Whether this plan gives a method the two parameters."""
+        for finding in match.situation.open:
+            if (finding.rule, finding.path, finding.line) == (match.rule, source.path, function.lineno):
+                its = replace(match.situation, finding=finding)
+                made = list(self.fix(source, replace(match, node=function, target=finding.target, situation=its)))
+                return bool(made) and not any(isinstance(one, Left) for one in made)
+        return False
 
 
 def _mended(function: Function, match: Match, exact: bool) -> Mends:
@@ -193,8 +210,8 @@ def _mended(function: Function, match: Match, exact: bool) -> Mends:
 def _is_set_elsewhere(match: Match, cls: ast.ClassDef, name: str) -> bool:
     """Whether code gives an object of a class, or of one that derives from it, an attribute from outside."""
     for source in match.situation.files.sources_naming(cls.name):
-        for node in (store.target for store in source.module.stores):
-            if isinstance(node, ast.Attribute) and node.attr == name:
+        for node in source.every(ast.Attribute):
+            if node.attr == name and isinstance(node.ctx, ast.Store):
                 around = [one for one in source.above(node) if isinstance(one, ast.ClassDef)]
                 heir = any(leaf(base) == cls.name for one in around for base in one.bases)
                 if heir or (leaf(node.value) != "self" and cls not in around):
@@ -207,7 +224,7 @@ def _without_hook(source: Source, function: Function, calls: Sequence[ast.Call])
     for node in (one for one in ast.walk(function) if isinstance(one, ast.Return)):
         above = takewhile(lambda one: one is not function, source.above(node))
         around = [node, *(one for one in above if isinstance(one, ast.stmt))]
-        before = [one for home in around for one in source.suite(home) if one.lineno <= node.lineno]
+        before = [one for home in around for one in source.home[id(home)] if one.lineno <= node.lineno]
         sure = [one for one in before if not isinstance(one, ast.If | ast.For | ast.While | ast.Try)]
         reached = any(part in calls for one in sure for part in ast.walk(one))
         stage = any(isinstance(one, ast.If) and "post_process" in ast.unparse(one.test) for one in around)
@@ -235,15 +252,3 @@ def _taking(source: Source, function: Function, names: list[str]) -> Iterator[Fi
     yield AddParameters(function, tuple(style.format(name, types[name]) for name in names))
     needed = (name for name in means if any(name in types[taken] for taken in names))
     yield from (AddImport("typing", name) for name in needed if not means[name])
-
-
-def sets_attribute(code: ast.AST, name: str, but: str = "") -> ast.Attribute | ast.Constant | None:
-    """Where code sets an attribute of whatever object, `but` one: by assignment, or by its name as a text."""
-    for node in ast.walk(code):
-        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store):
-            if but and dotted(node.value) == but:
-                continue
-            return node
-        if isinstance(node, ast.Constant) and node.value == name:
-            return node
-    return None

@@ -12,7 +12,7 @@ from mcore_unpatch.findings.rules import Rule
 
 _NAME, _CLASS, _FILE = "linear_cross_entropy", "LinearCrossEntropy", "utils/kernel/linear_cross_entropy.py"
 _SHIM = f"mcore_unpatch.compat.verl.{_NAME}"
-_SPEED = "1.3 to 1.9 times as fast on an H200, for FSDP and Megatron alike (docs/results.md of mcore-unpatch)"
+_SPEED = "1.3 to 1.9 times as fast on an H200, for FSDP and Megatron alike (docs/beside.md of mcore-unpatch)"
 _COMMENT = "1.3 to 1.9 times as fast on an H200, the same to rounding"
 _BACK = f"also with MCORE_UNPATCH_OFF=verl.{_NAME} in the environment"
 
@@ -63,7 +63,7 @@ the line of `{_FILE}` that binds the name, in veRL and its forks: every caller h
 """
     applied = "Only where it is selected: `unpatch migrate --select kernels`."
     by_hand = f"""
-- **Results** differ in rounding; docs/results.md of mcore-unpatch has the figures.
+- **Results** differ in rounding; docs/beside.md of mcore-unpatch has the figures.
 - **The old kernel** is what runs without torch 2.8 and triton 3.4, and with `MCORE_UNPATCH_OFF=verl.{_NAME}`.
 """
 

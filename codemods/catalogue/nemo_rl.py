@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.codemod import Example
 from mcore_unpatch.codemods.shims.contract import Contract, Gain, Shim, ShimCodemod
 from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Rule
+
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.shims.exports import Exports
 
 COMPAT = "mcore_unpatch.compat.nemo_rl"
 RULE = "MCU706"
@@ -84,7 +89,22 @@ NEMO_RL = Contract(
     package="nemo_rl",
     shims=(Shim("distributed/model_utils.py", COMPAT, {PATCH: RULE}, _GAINS, "rounding", recipe=_RECIPE),),
     words=(b"linear_ce_fusion",),
+    knows_modules=False,
+    private=(FORWARD, FLAG),
 )
+
+
+def flag_places(source: Source) -> list[ast.expr]:
+    """Every place that gives, asks for or takes out the flag: a value by keyword, or the text of a key."""
+    keywords = [node.value for node in source.every(ast.keyword) if node.arg == FLAG]
+    return [*keywords, *(node for node in source.every(ast.Constant) if node.value == FLAG)]
+
+
+def found_flags(exports: Exports) -> Iterator[tuple[str, list[ast.expr]]]:
+    """The files with such places."""
+    others = (path for path in exports.imports if path not in exports.definitions)  # which define what reads it
+    saying = (path for path in others if FLAG.encode() in exports.repository.data(path))
+    return ((path, flag_places(exports.repository.source(path))) for path in saying)
 
 
 class NemoRl(ShimCodemod):
@@ -156,20 +176,15 @@ As for veRL, with the hashes of `codemods/fingerprints/nemo_rl.json`. The level 
 - v0.6.0 reads `output_layer.weight`, which tied models do not have; with the shim they work.
 """
 
-    def says(self, data: bytes) -> bool:
-        """Whether a file says a name of the shim, or the flag."""
-        return FLAG.encode() in data or super().says(data)
-
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
-        """Every use of the patch function, and every line with the flag: a keyword, or the text of a key."""
+        """Every use of the patch function, and every line with the flag."""
         from mcore_unpatch.codemods.quote import finding_at
+        from mcore_unpatch.codemods.shims.sightings import found
 
-        yield from super().findings(project, known)
+        exports, findings = found(NEMO_RL, project, known)
+        yield from findings
         message = f"uses `{FLAG}`, which only a patch reads: {self.rules[0].summary}"
-        said = (FLAG, message, f'pass `**{KWARGS}(model, numbers="nemo_rl")` from `{COMPAT}`')
-        for source in project.sources_naming(FLAG):
-            named = [node.value for node in source.every(ast.keyword) if node.arg == FLAG]
-            named += [node for node in source.every(ast.Constant) if node.value == FLAG]
-            defines = any(one.name in (PATCH, FORWARD) for one in source.every(ast.FunctionDef))  # what reads it
-            for node in {node.lineno: node for node in reversed(named)}.values() if not defines else ():
-                yield finding_at(source, node, RULE, self.shape, self.rules[0].seam, said)
+        for path, places in found_flags(exports):
+            for node in {node.lineno: node for node in reversed(places)}.values():
+                said = (FLAG, message, f'pass `**{KWARGS}(model, numbers="nemo_rl")` from `{COMPAT}`')
+                yield finding_at(project.source(path), node, RULE, self.shape, self.rules[0].seam, said)

@@ -7,9 +7,8 @@ from typing import Any
 
 import libcst as cst
 
+from mcore_unpatch.codemods.imports.editor import ImportStatement
 from mcore_unpatch.records import record, replace
-
-NO_COMMA = cst.MaybeSentinel.DEFAULT
 
 
 @record
@@ -26,31 +25,43 @@ class _Name:
         rank = 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
         return rank, name, alias or ""
 
+    def told(self, other: _Name) -> _Name:
+        """The same name with the comments of another."""
+        both = zip((self.above, self.behind, self.below), (other.above, other.behind, other.below), strict=True)
+        return _Name(self.alias, *(tuple(dict.fromkeys(mine + more)) for mine, more in both))
 
-def written(module: str, names: Iterable[str], width: int) -> str:
+
+def text(statement: ImportStatement) -> str:
     """A statement that comes."""
-    node: Any = cst.parse_statement(f"from {module} import {', '.join(sorted(names))}")
-    return _code(node.with_changes(body=[merged(node.body[0], (), width)])).rstrip("\n")
+    node: Any = cst.parse_statement(f"from {statement.module} import {', '.join(sorted(statement.new))}")
+    line = node.with_changes(body=[changed(statement, node.body[0])])
+    return _code(line).rstrip("\n")
 
 
-def merged(node: cst.ImportFrom, new: Iterable[str], width: int) -> cst.ImportFrom:
-    """A statement with more names; its layout stays, unless a line would be too long."""
-    old = _names(node)
-    names = _merged(old, [_Name(cst.ImportAlias(cst.Name(name))) for name in new])
-    changed = node if names == old else _laid_out(node, names, rows="\n" in _code(node) and len(names) > 1)
-    longest = max([width, *map(len, _code(node).split("\n"))]) if names != old else width
-    return changed if "\n" in _code(changed) or len(_code(changed)) <= longest else _laid_out(changed, names, rows=True)
+def changed(statement: ImportStatement, node: Any) -> Any:
+    """What becomes of the node of a statement; its layout stays where its names do."""
+    if isinstance(node, cst.Import):
+        *aliases, last = [alias for alias in node.names if alias.evaluated_name in statement.keeps]
+        return node.with_changes(names=[*aliases, last.with_changes(comma=cst.MaybeSentinel.DEFAULT)])
+    old, new = _names(node), node
+    kept = [name for name in old if name.alias.evaluated_name in statement.keeps]
+    names = _merged(kept, [_Name(cst.ImportAlias(cst.Name(name))) for name in statement.new])
+    if names != old:
+        new = _laid_out(new, names, rows="\n" in _code(node) and len(names) > 1)
+    longest = max([statement.editor.source.width - len(statement.indent), *map(len, _code(node).split("\n"))])
+    return new if "\n" in _code(new) or len(_code(new)) <= longest else _laid_out(new, names, rows=True)
 
 
-def keeping(node: cst.ImportFrom, names: Collection[str], width: int) -> cst.ImportFrom:
-    """An import of some of its names alone, each with the comments that speak of it; in rows where it is too long."""
-    old = _names(node)
-    kept = [name for name in old if name.alias.evaluated_name in names]
+def keeping(node: cst.ImportFrom, names: Collection[str]) -> cst.ImportFrom:
+    """An import of some of its names alone, each with the comments that speak of it."""
+    kept = [name for name in _names(node) if name.alias.evaluated_name in names]
+    return _laid_out(node, kept, rows="\n" in _code(node))
+
+
+def in_rows(node: cst.ImportFrom, width: int) -> cst.ImportFrom:
+    """An import, its names in a row each where one line would be too long."""
     fits = "\n" in _code(node) or len(_code(node)) <= width
-    if kept == old and fits:
-        return node
-    changed = node if kept == old else _laid_out(node, kept, rows="\n" in _code(node))
-    return changed if "\n" in _code(changed) or len(_code(changed)) <= width else _laid_out(changed, kept, rows=True)
+    return node if fits else _laid_out(node, _names(node), rows=True)
 
 
 def _code(node: cst.CSTNode) -> str:
@@ -78,12 +89,16 @@ def _gap(*spaces: cst.BaseParenthesizableWhitespace | None) -> tuple[tuple[str, 
     return behind, tuple(line.comment.value for space in lines for line in space.empty_lines if line.comment)
 
 
-def _merged(have: Sequence[_Name], coming: Iterable[_Name]) -> list[_Name]:
+def _merged(have: Iterable[_Name], coming: Iterable[_Name]) -> list[_Name]:
     """All names, each once; sorted, unless those that were there are not."""
-    known = {name.key for name in have}
-    every = [*have, *sorted((name for name in coming if name.key not in known), key=lambda name: name.key)]
-    is_sorted = [*have] == sorted(have, key=lambda name: name.key)
-    return sorted(every, key=lambda name: name.key) if is_sorted else every
+    known: dict[tuple[int, str, str], _Name] = {}
+    for name in have:
+        known[name.key] = known[name.key].told(name) if name.key in known else name
+    order = list(known)
+    for name in coming:
+        known[name.key] = known[name.key].told(name) if name.key in known else name
+    arrived = sorted(known.keys() - order)
+    return [known[key] for key in (sorted(known) if order == sorted(order) else [*order, *arrived])]
 
 
 def _laid_out(node: cst.ImportFrom, names: Sequence[_Name], rows: bool) -> cst.ImportFrom:

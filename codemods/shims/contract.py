@@ -24,6 +24,7 @@ class Gain:
     text: str  # with `{}` for the releases in use
     since: Version = HOOK_SINCE
     until: Version = (99,)
+    mends: bool = False  # an error that goes
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Shim:
     # Words of the file that is replaced with what the shim does otherwise: the move then changes something on purpose.
     differs: tuple[tuple[bytes, str], ...] = ()
     recipe: str = ""  # how to do without a shim: a line, then code, with the names of `{path}` and `{package}`
+    says: str = ""  # the comment of the guard, where it is not that of the hook
 
     def gain_on(self, live: Sequence[Version]) -> Gain | None:
         """What a project has of a move that runs some Megatrons: the first that is known."""
@@ -58,12 +60,16 @@ class Contract:
     words: tuple[bytes, ...]  # a file without one of these has no part in it; fast to look for
     # File -> the names of it whose use leads there; where it has none of them, all of it counts.
     helpers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    knows_modules: bool = True  # whether the modules' names tell them from others
+    # Private names that a shim replaces as well: a file of the downstream is known by them.
+    private: tuple[str, ...] = ()
 
     @cached_property
     def hint(self) -> re.Pattern[bytes]:
-        """A name of the shims."""
+        """What a file says that has a part in it: one of the names, or a module's."""
         names = [name for shim in self.shims for name in shim.names]
-        return re.compile(rf"\b(?:{'|'.join(names)})\b".encode())
+        modules = [shim.module for shim in self.shims] if self.knows_modules else []
+        return re.compile(rf"\b(?:{'|'.join([*modules, *names, *self.private])})\b".encode())
 
     def shim_at(self, path: str) -> Shim | None:
         """The shim for a path, by the name of the file alone."""
@@ -73,7 +79,8 @@ class Contract:
     def outside(self, module: str) -> Shim | None:
         """The shim for a module of the installed downstream, one that is no file of the repository."""
         for shim in self.shims:
-            if f".{module}".endswith(f".{self.package}.{shim.file.removesuffix('.py').replace('/', '.')}"):
+            dotted = f"{self.package}.{shim.file.removesuffix('.py').replace('/', '.')}"
+            if module == dotted or module.endswith(f".{dotted}"):
                 return shim
         return None
 
@@ -97,4 +104,4 @@ class ShimCodemod(Codemod):
         """Every use of a name, and definitions without a patch."""
         from mcore_unpatch.codemods.shims.sightings import found
 
-        yield from found(self.contract, project, known)
+        yield from found(self.contract, project, known)[1]

@@ -1,9 +1,14 @@
-"""The one autograd function: statistics of the vocabulary per row, and their gradients, to `.grad` or `main_grad`."""
+"""The one autograd function: statistics of the vocabulary per row, and their gradients.
+
+The weight's goes to a new `.grad`, or to `main_grad`, the buffer that Megatron's optimizer reads: then
+`grad_added_to_main_grad` keeps the hook of the data-parallel wrapper from adding `.grad` again, but on a tied weight
+(`zero_out_wgrad`), where ours must be zeros. Megatron FSDP lends the buffer, with nothing worth keeping in it.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,7 +25,7 @@ _SPREAD_ROWS = 4096
 class PassOptions:
     """How one pass runs, and where its results go."""
 
-    problem_of: Callable[..., Problem]  # hidden states and weight; its own tensors are copies, safe from later writes
+    problem: Callable[..., Problem]  # of hidden states and weight; its own tensors are copies, safe from later writes
     shard: VocabShard
     reduce_hidden_grad: bool
     main_grad_of: Tensor | None  # the parameter itself: only it carries `main_grad`
@@ -29,7 +34,7 @@ class PassOptions:
     def gradients(
         self, problem: Problem, main_grad_of: Tensor | None, needed: Sequence[bool], backward: Backward
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Those of hidden states and weight that are `needed`, which `backward` adds up."""
+        """Those of hidden states and weight, as `needed`, which `backward` adds up as `TorchBackend.backward` does."""
         (need_hidden, need_weight), hidden, weight = needed, problem.hidden, problem.weight
         with torch.autocast(hidden.device.type, enabled=False):
             sink = None if main_grad_of is None or not need_weight else main_grad(main_grad_of)
@@ -77,7 +82,7 @@ class VocabPass(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
-        """Run the backend's backward, and sum the gradient of hidden over the ranks."""
+        """Run the backend's backward for the gradients asked for, and reduce the one of hidden."""
         if torch.is_grad_enabled():
             raise RuntimeError("linear_logprob has no second derivative; call backward without create_graph=True.")
         if all(grad is None for grad in output_grads):
@@ -85,12 +90,11 @@ class VocabPass(torch.autograd.Function):
         hidden, weight, *saved = ctx.saved_tensors
         kept = () if ctx.used_up else tuple(saved[7:])
         ctx.used_up = True  # the backend works in place on what was kept; another backward makes it again
-        found = input_grads(hidden, weight, ctx.options, (saved[:7], kept), output_grads, ctx.needs_input_grad[:2])
-        return *found, None
+        needed = ctx.needs_input_grad[:2]
+        return *input_grads(hidden, weight, ctx.options, (saved[:7], kept), output_grads, needed), None
 
 
 Rows = Sequence[Tensor | None]  # maxima, log_sum, log-probs, entropy, squares, top-k logits and ids
-Saved = tuple[Rows, tuple[Tensor, ...]]  # and what the backend kept
 
 
 def row_results(
@@ -98,7 +102,7 @@ def row_results(
 ) -> tuple[tuple[Tensor | None, ...], Rows, tuple[Tensor, ...]]:
     """What `VocabPass` returns, what its backward needs of every row, and what the backend has kept for it."""
     with torch.autocast(hidden.device.type, enabled=False):
-        stats = options.backend.forward(options.problem_of(hidden, weight))
+        stats = options.backend.forward(options.problem(hidden, weight))
         if options.shard.group is not None:
             stats = merge_stats(stats, options.shard)
         # A row with logits below every number that counts has no distribution.
@@ -115,17 +119,26 @@ def row_results(
 
 
 def input_grads(
-    hidden: Tensor, weight: Tensor, options: PassOptions, saved: Saved, output_grads: Rows, needed: Sequence[bool]
+    hidden: Tensor,
+    weight: Tensor,
+    options: PassOptions,
+    saved: tuple[Rows, tuple[Tensor, ...]],
+    output_grads: Sequence[Tensor | None],
+    needed: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of hidden states and weight, as `needed`, from those of the results of `row_results`."""
-    problem = options.problem_of(hidden, weight)
+    problem = options.problem(hidden, weight)
     grads = _row_grads(problem.chosen, options.shard.start, output_grads, *saved)
     run = partial(options.backend.backward, problem, grads)
     return options.gradients(problem, options.main_grad_of, needed, run)
 
 
 def _row_grads(
-    columns: Tensor | None, start: int, output_grads: Rows, saved: Sequence[Any], kept: tuple[Tensor, ...]
+    columns: Tensor | None,
+    start: int,
+    output_grads: Sequence[Tensor | None],
+    saved: Sequence[Any],
+    kept: tuple[Tensor, ...],
 ) -> RowGrads:
     """The gradients of the outputs as coefficients of each row, and of chosen columns of it."""
     row_max, log_sum, logprobs, entropy, squares, topk_logits, topk_ids = saved
@@ -141,12 +154,19 @@ def _row_grads(
         softmax -= entropy_grad * entropy
     if squares_grad is not None:
         softmax -= 2 * squares_grad * squares
-    entropy_coefficient = None if entropy_grad is None else -entropy_grad
-    squares_coefficient = None if squares_grad is None else 2 * squares_grad
-    merged: list[Any] = [torch.cat(parts, 1) for parts in zip(*chosen, strict=True)] or [None] * 3
-    targets, columns, logprobs = merged
-    own = (softmax, entropy_coefficient, squares_coefficient)
-    return RowGrads(row_max, log_sum, *own, targets, columns, logprobs, kept)
+    merged: list[Tensor | None] = [torch.cat(parts, 1) for parts in zip(*chosen, strict=True)]
+    target_coefficients, target_columns, target_logprobs = merged or [None] * 3
+    return RowGrads(
+        row_max=row_max,
+        log_sum=log_sum,
+        softmax_coefficient=softmax,
+        entropy_coefficient=None if entropy_grad is None else -entropy_grad,
+        squares_coefficient=None if squares_grad is None else 2 * squares_grad,
+        target_coefficients=target_coefficients,
+        target_columns=target_columns,
+        target_logprobs=target_logprobs,
+        kept=kept,
+    )
 
 
 def has_main_grad(weight: Any) -> bool:
@@ -166,20 +186,30 @@ def into_main_grad(weight: Tensor) -> Tensor:
     """The weight for code that multiplies by it directly: its gradient is added to `main_grad`, not to `.grad`."""
     if not (torch.is_grad_enabled() and weight.requires_grad and has_main_grad(weight)):
         return weight
-    return cast(Tensor, _IntoMainGrad.apply(weight))  # type: ignore[no-untyped-call]
+
+    def add(grad: Tensor) -> Tensor | None:
+        target = main_grad(weight)  # of the parameter itself: only it carries `main_grad`
+        target.buffer.add_(grad) if target.accumulate else target.buffer.copy_(grad)
+        return announce_main_grad(weight)
+
+    return with_gradient(weight, lambda same: same.view_as(same), add)
 
 
-class _IntoMainGrad(torch.autograd.Function):
+def with_gradient(value: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Any]) -> Tensor:
+    """`forward(value)`, whose gradient goes to `value` through `backward`."""
+    result: Tensor = _WithGradient.apply(value, forward, backward)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _WithGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor) -> Tensor:
-        ctx.weight = weight  # the parameter itself: only it carries `main_grad`
-        return weight.view_as(weight)
+    def forward(ctx: Any, value: Tensor, forward: Any, backward: Any) -> Any:
+        ctx.run = backward
+        return forward(value)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor | None:
-        target = main_grad(ctx.weight)
-        target.buffer.add_(grads[0]) if target.accumulate else target.buffer.copy_(grads[0])
-        return announce_main_grad(ctx.weight)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None]:
+        return ctx.run(grads[0]), None, None
 
 
 def announce_main_grad(weight: Any) -> Tensor | None:
@@ -187,5 +217,4 @@ def announce_main_grad(weight: Any) -> Tensor | None:
     if not hasattr(weight, "grad_added_to_main_grad"):
         return None
     weight.grad_added_to_main_grad = True
-    # The hooks add that of a tied weight to `main_grad`.
     return torch.zeros_like(weight) if getattr(weight, "zero_out_wgrad", False) else torch.empty_like(weight)

@@ -42,6 +42,11 @@ class Divergence:
         """Whose probabilities weigh a KL divergence: 0 the student's, 1 the teacher's."""
         return 1 if self.kind == "forward" else 0
 
+    def of_stats(self, stats: Tensor) -> Tensor:
+        """A KL divergence from `merge_pair_stats` of the whole vocabulary: `sum q * (b - a)`."""
+        mine, others = stats[2 + self.weighing], stats[3 - self.weighing]
+        return stats[4] / mine - mine.log() + others.log()
+
     def sums(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """Of each row over the columns: `p * f` and `q * g` of JSD."""
         mixture = self._log_mixture(a, b)
@@ -79,9 +84,10 @@ class Head:
 
 
 def merge_pair_stats(parts: Tensor, weighing: int) -> Tensor:
-    """`[parts, 5, rows]` to `[5, rows]`: both heads' maxima and sums of `e = exp(z - row_max)` of logits `z`; `cross`.
+    """`[5, rows]` of both heads from those of several parts of the columns, `[parts, 5, rows]`.
 
-    That is, of the head that weighs, the sum of `e * (z - row_max)` less the other's `z - row_max`.
+    The maxima, the sums of `exp(z - row_max)` of logits `z`, and `cross`, for a KL divergence in one pass: the sum of
+    `exp(z - row_max) * ((z - row_max) - (z' - row_max'))` with `z` of the head that weighs.
     """
     maxima, sums_exp = parts[:, :2], parts[:, 2:4]
     row_max = maxima.amax(0)
@@ -184,26 +190,43 @@ def linear_kl(
     tile_bytes: int | None = None,
     keep_bytes: int = 0,
 ) -> Tensor:
-    """The divergence of every token, `[...]` float32 (float64 for float64 weights), with gradients to both heads.
+    """The divergence of every token, `[...]` float32 (float64 for float64 weights); `[tokens, vocab]` is never built.
+
+    Gradients go to whatever requires them: the student, and the teacher too unless it is detached.
 
     Args:
         student_hidden: `[..., h]`, and `teacher_hidden` `[..., h']`: the hidden sizes may differ.
         student_weight: `[vocab / tp, h]`, this rank's shard; `teacher_weight` `[vocab / tp, h']` has the same tokens.
-        kind: "forward" is KL(teacher, student), "reverse" KL(student, teacher), "jsd" with 0 < `beta` < 1
-            `beta * KL(teacher, m) + (1 - beta) * KL(student, m)`, where `m = beta * teacher + (1 - beta) * student`.
+        kind: "forward" is KL(teacher, student), "reverse" KL(student, teacher), "jsd" the generalised Jensen-Shannon
+            divergence, `beta * KL(teacher, m) + (1 - beta) * KL(student, m)` with the mixture
+            `m = beta * teacher + (1 - beta) * student`.
+        beta: between 0 and 1; only used by "jsd".
         temperature: divides both heads' logits. The result is not multiplied by its square.
-        keep_bytes: as in `linear_logprob`, four bytes per token and word; JSD's values are then exact to 1e-4.
+        keep_bytes: how many bytes of logits the forward may keep for the student's gradient, four for each token and
+            word. JSD's values are then exact to 1e-4; the others do not change.
 
     The others are those of `linear_logprob`; `fuse_main_grad` is for the student's head alone.
     """
-    asked: dict[str, Any] = {"temperature": temperature, "mask": mask, "max_rows": max_rows, "vocab_size": vocab_size}
-    asked |= {"tp_group": tp_group, "reduce_hidden_grad": reduce_hidden_grad, "fuse_main_grad": fuse_main_grad}
-    query = LogprobQuery(**asked, tile_bytes=tile_bytes, keep_bytes=keep_bytes)
-    return run_kl((student_hidden, student_weight, teacher_hidden, teacher_weight), Divergence(kind, beta), query)
+    query = LogprobQuery(
+        temperature=temperature,
+        mask=mask,
+        max_rows=max_rows,
+        vocab_size=vocab_size,
+        tp_group=tp_group,
+        reduce_hidden_grad=reduce_hidden_grad,
+        fuse_main_grad=fuse_main_grad,
+        tile_bytes=tile_bytes,
+        keep_bytes=keep_bytes,
+    )
+    tensors = (student_hidden, student_weight, teacher_hidden, teacher_weight)
+    return run_kl(tensors, Divergence(kind, beta), query)
 
 
 def run_kl(
-    tensors: Sequence[Tensor], divergence: Divergence, query: LogprobQuery, teacher_logit_scale: float = 1.0
+    tensors: tuple[Tensor, Tensor, Tensor, Tensor],
+    divergence: Divergence,
+    query: LogprobQuery,
+    teacher_logit_scale: float = 1.0,
 ) -> Tensor:
     """`linear_kl` of hidden states and weight of student and teacher; the query's `logit_scale` is the student's."""
     student_hidden, student_weight, teacher_hidden, teacher_weight = tensors
@@ -236,7 +259,7 @@ class _KlOptions:
     def pair(self, tensors: Sequence[Tensor], swapped: bool = False, kept: tuple[Tensor, ...] = ()) -> Pair:
         """Student and teacher of hidden states and weight of each, then maxima and log_sums if they are known."""
         student, teacher = (
-            self.plan.problem_of(*two, scale=scale)
+            self.plan.problem(*two, scale=scale)
             for two, scale in zip((tensors[:2], tensors[2:4]), self.scales, strict=True)
         )
         heads = [Head(student, *tensors[4:6]), Head(teacher, *tensors[6:8])]
@@ -249,6 +272,8 @@ class _KlOptions:
 
 
 class _KlPass(torch.autograd.Function):
+    """`(student hidden, student weight, teacher hidden, teacher weight) -> [rows]`."""
+
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Tensor:
         *tensors, options = arguments
@@ -266,8 +291,7 @@ class _KlPass(torch.autograd.Function):
                     sums = gather(sums, shard.group).sum(0)
                 value = sums.sum(0)
             else:  # the mean of f of the head that weighs; the other's gradient has none
-                mine = 2 + divergence.weighing
-                value = stats[4] / stats[mine] - stats[mine].log() + stats[5 - mine].log()
+                value = divergence.of_stats(stats)
                 sums = torch.stack([value, value])
         ctx.options = options
         ctx.used_up = False

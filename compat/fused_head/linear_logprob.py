@@ -1,4 +1,8 @@
-"""Log-probs, entropy and more from hidden states and the LM head; in `torch.compile` two opaque operators."""
+"""The public functions: log-probs, entropy and more from hidden states and the LM-head weight.
+
+In `torch.compile` two opaque operators, for results and gradients. A graph saves what an operator returns: so the
+forward returns what the backward needs of every token, too.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -55,7 +59,7 @@ def _plan(
 
 
 def _forward(*call: Any) -> tuple[Tensor, ...]:
-    """Log-probs and entropy (or nothing) of all tokens, then their maxima and `log_sum` for the backward."""
+    """Log-probs and entropy of all tokens, then their maxima and `log_sum`; without entropy that is empty."""
     plan = _plan(*call)
     results, rows, _ = row_results(plan.tokens, call[1], plan.options)
     out = plan.output(results)
@@ -65,9 +69,18 @@ def _forward(*call: Any) -> tuple[Tensor, ...]:
     )
 
 
-def _backward(*given: Any) -> tuple[Tensor, Tensor]:
+def _backward(
+    logprobs_grad: Tensor | None,
+    entropy_grad: Tensor | None,
+    logprobs: Tensor,
+    entropy: Tensor,
+    row_max: Tensor,
+    log_sum: Tensor,
+    need_hidden: bool,
+    need_weight: bool,
+    *call: Any,
+) -> tuple[Tensor, Tensor]:
     """The gradients of hidden states and weight; empty where one is not needed."""
-    logprobs_grad, entropy_grad, logprobs, entropy, row_max, log_sum, need_hidden, need_weight, *call = given
     hidden, weight = call[:2]
     plan = _plan(*call)
     rows, labels = plan.rows, needed(plan.labels)
@@ -168,8 +181,8 @@ def linear_logprob(
 ) -> LogprobOutput:
     """Log-probs of `labels`, and the entropy, under `softmax(hidden @ weight.T * logit_scale / temperature)`.
 
-    Both are float32 (float64 for a float64 weight). In `torch.compile` it is one operator, with `fullgraph=True` too;
-    `keep_bytes` and `fuse_main_grad` are refused there.
+    `[tokens, vocab]` is never built. Both results are float32 (float64 for a float64 weight), shaped like `labels`.
+    In `torch.compile` it is one operator, with `fullgraph=True` too, but for `keep_bytes` and `fuse_main_grad`.
 
     Args:
         hidden: `[..., h]`; cast to the weight's dtype for the product, also under autocast, and its gradient cast back.
@@ -181,7 +194,8 @@ def linear_logprob(
         ignore_index: rows with this label are left out as by the mask. None: no label is, and nothing waits.
         vocab_size: rows of the LM head from this id on are padding and are left out.
         tp_group: the ranks that hold the shards, in order, or its name; every rank passes the same rows, and gets all.
-        keep_bytes: the most that is kept of the logits for the first backward, two bytes of each; on torch nothing is.
+        keep_bytes: how many bytes of logits the forward may keep for the first backward, two per logit. The torch
+            backend keeps nothing.
         options: what few callers set: `LogprobOptions(max_rows=..., logit_scale=..., ...)`.
     """
     if labels is None:
@@ -201,9 +215,11 @@ def linear_logprob(
 
 
 def vocab_pass(hidden: Tensor, weight: Tensor, labels: Tensor | None = None, **asked: Any) -> VocabOutput:
-    """Everything one pass over the vocabulary can compute; takes the arguments of `linear_logprob`, and three more.
+    """Everything one pass over the vocabulary can compute; takes the arguments of `linear_logprob`, and these.
 
-    `topk`: how many of the largest logits to return. `token_ids` `[..., k]`: the log-probs of these (0 outside the
-    vocabulary). `sum_pi_squared`: the sum of the squared probabilities.
+    Args:
+        topk: also return this many of the largest logits of each row, and their ids.
+        token_ids: `[..., k]`; also return the log-probs of these, 0 for one outside the vocabulary.
+        sum_pi_squared: also return the sum of the squared probabilities of each row.
     """
     return run_pass(hidden, weight, LogprobQuery(labels=labels, **asked))

@@ -1,4 +1,8 @@
-"""One pass over the vocabulary: which rows of which shard are computed, and what becomes of the results."""
+"""One pass over the vocabulary: which rows of which shard are computed, and what becomes of the results.
+
+Collectives per call: one gather of row statistics, one more for top-k; one all-reduce in the backward. On a CPU one
+more at the beginning, so that ranks with other rows are told.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,9 +30,14 @@ class VocabOutput:
     token_logprobs: Tensor | None = None  # [..., k] of `token_ids`
     sum_pi_squared: Tensor | None = None  # [...] sum of the squared probabilities
 
+    def transposed(self) -> "VocabOutput":
+        """The same of `[s, b, ...]` as `[b, s, ...]`."""
+        results = [None if one is None else one.transpose(0, 1).contiguous() for one in vars(self).values()]
+        return VocabOutput(*results)  # type: ignore[arg-type]
+
 
 def run_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> VocabOutput:
-    """Plan the pass, and run it: one gather of row statistics, another for top-k; one all-reduce in the backward."""
+    """Check the tensors, find out which rows of which shard are asked for, and run the pass."""
     plan = plan_pass(hidden, weight, query)
     return plan.output(VocabPass.apply(plan.tokens, weight, plan.options))  # type: ignore[no-untyped-call]
 
@@ -58,23 +67,24 @@ class PassPlan:
 def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
     """Check the tensors, and find out which rows of which shard are asked for."""
     check_tensors(hidden, weight, query.temperature, labels=query.labels, mask=query.mask, token_ids=query.token_ids)
+    shape = hidden.shape[:-1]
     rows, options = located(hidden, weight, query)
-    labels, ids = [
+    labels, ids = (
         None if given is None else sort_labels(rows.take(given), options.shard, query.vocab_size, ignored)
         for given, ignored in ((query.labels, query.ignore_index), (query.token_ids, None))
-    ]
+    )
     chosen = ([] if labels is None else [labels.targets[:, None]]) + ([] if ids is None else [ids.targets])
     columns = [part for part in chosen if part.shape[1]]
     problem = partial(
-        options.problem_of,
+        options.problem,
         chosen=torch.cat(columns, 1) if columns else None,
         scale=row_scale(rows, query.temperature, query.logit_scale, math_dtype(weight)),
         entropy=query.entropy,
         sum_pi_squared=query.sum_pi_squared,
         topk=query.topk,
     )
-    tokens = hidden.reshape(rows.shape.numel(), hidden.shape[-1])
-    return PassPlan(tokens, rows, labels, ids, replace(options, problem_of=problem), query.out_of_vocab_grad)
+    tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
+    return PassPlan(tokens, rows, labels, ids, replace(options, problem=problem), query.out_of_vocab_grad)
 
 
 def located(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple["Rows", PassOptions]:
@@ -100,7 +110,7 @@ def located(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple["Rows"
         keep_bytes=query.keep_bytes if has_grad and (hidden.requires_grad or weight.requires_grad) else 0,
     )
     return rows, PassOptions(
-        problem_of=problem,
+        problem=problem,
         shard=VocabShard(rank * words, words, ranks * words, group),
         reduce_hidden_grad=query.reduce_hidden_grad,
         main_grad_of=weight if query.fuse_main_grad else None,
@@ -118,7 +128,7 @@ def _require_agreement(rows: int, width: int, group: ProcessGroup) -> None:
 
 
 def row_scale(rows: "Rows", temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:
-    """The factor of the raw product, a number or `[rows, 1]`: the temperature ends here, `Problem.scale` goes on."""
+    """The factor of the raw product, `Problem.scale`, a number or `[rows, 1]`: here the temperature ends."""
     if not isinstance(temperature, Tensor):
         return logit_scale / temperature
     per_row = rows.take(temperature.expand(rows.shape)).to(dtype)
@@ -179,12 +189,7 @@ class Rows:
 
 def select_rows(hidden: Tensor, query: LogprobQuery) -> Rows:
     """Those that are wanted: the host waits to learn how many they are, unless it may not, or is given a bound."""
-    shape, chosen, bound = hidden.shape[:-1], None, query.max_rows
-    if query.mask is not None:
-        chosen = query.mask.reshape(-1) != 0
-    if query.labels is not None and query.ignore_index is not None:
-        labelled = query.labels.reshape(-1).long() != query.ignore_index
-        chosen = labelled if chosen is None else chosen & labelled
+    shape, chosen, bound = hidden.shape[:-1], query.rows_wanted(), query.max_rows
     if chosen is None:
         return Rows(shape, None, None, None)
     if waiting_is_free(hidden) or (bound is None and not being_captured(hidden)):

@@ -1,4 +1,7 @@
-"""The interface between operator and backends, which know one rank's shard and no process groups; shards are merged."""
+"""The interface between the operator and its backends: what one receives and returns, and how shards are merged.
+
+A backend knows one rank's shard and nothing of masks, ignored labels, process groups or `main_grad`.
+"""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
@@ -60,10 +63,13 @@ class RowStats:
 
 @dataclass(frozen=True)
 class RowGrads:
-    """The gradient of a logit: `p * (softmax + entropy * log p + squares * p)`, and more at the chosen columns."""
+    """The gradient of a logit: `p * (softmax + entropy * log p + squares * p)`, and more at the chosen columns.
+
+    `log p = z - row_max - log_sum`: where logits are large, `row_max + log_sum` has lost digits that `z - row_max` has.
+    """
 
     row_max: Tensor  # [rows] over the whole vocabulary
-    log_sum: Tensor  # [rows] `log p = z - row_max - log_sum`: large logits lose digits in `row_max + log_sum`
+    log_sum: Tensor  # [rows] over the whole vocabulary
     softmax_coefficient: Tensor  # [rows]
     entropy_coefficient: Tensor | None  # [rows]
     squares_coefficient: Tensor | None  # [rows]
@@ -83,6 +89,8 @@ class WeightGradBuffer:
 
 TakeGrad = Callable[[Tensor], None] | None  # None where a gradient is not needed
 GradBuffer = WeightGradBuffer | None
+
+
 Backward = Callable[[TakeGrad, GradBuffer], None]  # as `TorchBackend.backward`, of what is known
 # From the operands of a tile's rows and columns, and where these are, to the gradient of its logits.
 GradOfTile = Callable[[Tensor, Tensor, slice, slice], Tensor]
@@ -115,10 +123,15 @@ def merge_stats(stats: RowStats, shard: VocabShard) -> RowStats:
     max_change = maxima - row_max
     rescale = max_change.exp()
     sum_exp_z = (rescale * (next(columns) + sums_exp * max_change)).sum(0) if stats.sum_exp_z is not None else None
-    squared = (rescale * rescale * next(columns)).sum(0) if stats.sum_exp_squared is not None else None
-    chosen = None if chosen is None else everyone[:, len(packed) :].sum(0).t()
-    top = (stats.topk_logits, stats.topk_columns)
-    return RowStats(row_max, (sums_exp * rescale).sum(0), sum_exp_z, squared, chosen, *top, stats.kept)
+    sum_exp_squared = (rescale * rescale * next(columns)).sum(0) if stats.sum_exp_squared is not None else None
+    return replace(
+        stats,
+        row_max=row_max,
+        sum_exp=(sums_exp * rescale).sum(0),
+        sum_exp_z=sum_exp_z,
+        sum_exp_squared=sum_exp_squared,
+        chosen=None if chosen is None else everyone[:, len(packed) :].sum(0).t(),
+    )
 
 
 def _merge_topk(stats: RowStats, logits: Tensor, ids: Tensor, group: ProcessGroup) -> RowStats:

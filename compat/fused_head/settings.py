@@ -62,6 +62,18 @@ def check_tensors(hidden: Any, weight: Any, temperature: Any, **rows: Any) -> No
             raise _wrong(ValueError, name, f"device {hidden.device} to match hidden", tensor.device)
 
 
+def check_temperature(temperature: Any) -> None:
+    """A number above zero, or a tensor of them."""
+    if not isinstance(temperature, Tensor):
+        check_number("temperature", temperature, positive=True)
+        return
+    if not temperature.dtype.is_floating_point:
+        raise _wrong(TypeError, "temperature", "a floating-point dtype", temperature.dtype)
+    if temperature.requires_grad:
+        expected = "a tensor without requires_grad (it gets no gradient; detach it)"
+        raise _wrong(ValueError, "temperature", expected, "requires_grad=True")
+
+
 def check_number(name: str, value: Any, positive: bool) -> None:
     """A finite number; above zero if `positive`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -126,12 +138,13 @@ class LogprobOptions:
 
     logit_scale: multiplies the logits (MuP's output multiplier).
     max_rows: an upper bound on the rows that are computed, the same on every rank. Without it, a GPU's host waits once,
-        or computes all in a CUDA graph. Too low a one raises, or on a GPU makes all NaN.
+        to learn how many they are, or computes all in a CUDA graph. Too low a one raises, or on a GPU makes all NaN.
     reduce_hidden_grad: sum the gradient of `hidden` over `tp_group`; not if your own backward does.
     fuse_main_grad: add the weight's gradient to `weight.main_grad` as Megatron's gradient accumulation fusion does.
     out_of_vocab_grad: of a label outside the vocabulary, of log-prob 0: "zero", or "legacy", that of `-logsumexp`.
     backend: "auto" takes the fastest one that can run; if "triton" cannot run here, it warns once and uses "torch".
-    tile_bytes: the size of the largest temporary, but for a float32 copy of the hidden gradient.
+    tile_bytes: the size of the largest temporary: a tile with its casts, sums and copies of rows (the triton backend
+        gives these as much again), but for a float32 copy of the hidden gradient if hidden is narrower or masked.
     """
 
     logit_scale: float = 1.0
@@ -169,13 +182,7 @@ class LogprobQuery(LogprobOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.temperature, Tensor):
-            check_number("temperature", self.temperature, positive=True)
-        elif not self.temperature.dtype.is_floating_point:
-            raise _wrong(TypeError, "temperature", "a floating-point dtype", self.temperature.dtype)
-        elif self.temperature.requires_grad:
-            expected = "a tensor without requires_grad (it gets no gradient; detach it)"
-            raise _wrong(ValueError, "temperature", expected, "requires_grad=True")
+        check_temperature(self.temperature)
         if self.keep_bytes is None:
             raise _wrong(TypeError, "keep_bytes", "an integer", "None")
         check_counts(ignore_index=(self.ignore_index, None), vocab_size=(self.vocab_size, 1))
@@ -192,3 +199,11 @@ class LogprobQuery(LogprobOptions):
         most = min(tensor.numel() if isinstance(tensor, Tensor) else self.max_rows for tensor in choosing)
         if self.max_rows > most:
             raise _wrong(ValueError, "max_rows", f"at least 0 and at most {most}", self.max_rows)
+
+    def rows_wanted(self) -> Tensor | None:
+        """`[tokens]` booleans: which rows the mask keeps and no ignored label leaves out; None: all."""
+        kept = None if self.mask is None else self.mask.reshape(-1) != 0
+        if self.labels is None or self.ignore_index is None:
+            return kept
+        labelled = self.labels.reshape(-1).long() != self.ignore_index
+        return labelled if kept is None else kept & labelled

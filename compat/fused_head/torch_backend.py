@@ -1,4 +1,7 @@
-"""The torch backend, tiles of logits by the same product in both passes; and the choice of a backend."""
+"""The torch backend: computes and discards one tile of logits after another, on any device; and the choice of one.
+
+Both passes compute a tile by the same product: the backward's softmax matches the forward's sums to the last bit.
+"""
 
 import os
 import warnings
@@ -208,7 +211,10 @@ class TorchBackend:
         return RowStats(row_max, sum_exp, sum_exp_z, sum_exp_squared, chosen, top_logits, top_columns)
 
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
-        """Fill `weight_grad`; hand this shard's part `[rows, h]` to `hidden_grad`, once and early, to be summed in."""
+        """Fill `weight_grad`; pass this shard's part `[rows, h]` of the gradient to `hidden_grad`, once and early.
+
+        It is not shared: the shards are summed in it while `weight_grad` is filled.
+        """
         tiles = TorchTiles(problem)
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:

@@ -20,7 +20,8 @@ from .hybrid import OutputLayerTap
 
 _Kind = TypeVar("_Kind")
 Finish = Callable[[], None] | None  # called when a call ends, however it does
-# Takes a call's arguments by name (and may remove legacy ones); returns its processor and context, or None for neither.
+# Takes the arguments of a call by name (and may remove legacy ones); returns the processor and context for that call,
+# or None to leave the call alone.
 Select = Callable[[dict[str, Any]], tuple[hook.Processor, Any] | None]
 
 
@@ -34,11 +35,14 @@ def attach(
 ) -> Handle:
     """Run `processor` at the output of every forward of `model` until the handle is removed.
 
-    `model` may be wrapped or be the list of chunks of a virtual pipeline. `legacy` names the field of the context for
-    a keyword that callers of an old patch still pass. Calls for inference take Megatron's own path, and so does a
-    forward at whose start `when` returns False. Attaching the same again returns the same handle (also a context
-    manager). A checkpointed model runs again in the backward: stay attached, and let `when` return the same, or
-    gradients may be wrong with `use_reentrant=True`.
+    `model` may be wrapped or be the list of chunks of a virtual pipeline. `legacy` translates keywords that callers of
+    an old patch still pass into fields of the context, such as `{"temperature": "temperature"}`. Calls for inference
+    take Megatron's own path, and so does a forward at whose start `when` returns False. Attaching the same again
+    returns the same handle, anything else raises `AttachmentError`. The handle is also a context manager, whose block
+    does not remove what was attached before it.
+
+    If a whole model is checkpointed, its forward runs again in the backward: stay attached until then, and let `when`
+    return the same, or with `use_reentrant=True` gradients may be wrong (results are tensors or a tuple there).
     """
     say_once(__name__)
     hook.require_processor(processor)
@@ -64,7 +68,10 @@ def attach(
 
 
 def attach_along(paths: list[find.HookPath], select: Select, identity: Any, finish: Finish = None) -> Handle:
-    """`attach` along known ways; `select` chooses for each call; attachments of equal `identity` are the same."""
+    """`attach` along ways that were looked up before; `select` chooses the processor and context of each call.
+
+    Two attachments are the same if their identities are equal.
+    """
     with INSTALLING:
         attached = [installed_on(path.model, Attachment) for path in paths]
         if (first := next((attachment for attachment in attached if attachment is not None), None)) is not None:
@@ -80,6 +87,11 @@ def attach_along(paths: list[find.HookPath], select: Select, identity: Any, fini
                 Attachment(path, select, identity, handle, finish)
             on_error.pop_all()
         return handle.claim()
+
+
+def hook_keywords(processor: hook.Processor, context: Any) -> dict[str, Any]:
+    """Both keywords of the hook."""
+    return dict(zip(find.HOOK_KEYWORDS, (processor, context), strict=True))
 
 
 class Attachment:
@@ -111,25 +123,28 @@ class Attachment:
         if kwargs is None:  # another thread, while this hook is being registered or removed
             return None
         positional = dict(zip(self.names, args, strict=False))
-        keywords, watched = positional | kwargs, None
+        keywords = positional | kwargs
         chosen = self.select(keywords)
         kwargs = {name: value for name, value in keywords.items() if name not in positional}
+        watched = None
         if chosen is not None:
             watched = Watched(chosen[0], self.path)
-            context = hook.complete_context(chosen[1], model, chosen[0])
-            kwargs |= {"output_processor": watched, "output_processor_context": context}
+            kwargs |= hook_keywords(watched, hook.complete_context(chosen[1], model, chosen[0]))
         self.calls[get_ident()] = watched
         return args, kwargs
 
     def _require_entered(self, decoder: Module, args: Any) -> None:
-        """Raise if this thread runs the model without our hooks, and not a checkpointed decoder in a backward."""
+        """Raise if this thread runs the model without having passed our hooks.
+
+        In a backward it does not run the model: a checkpointed decoder is computed again.
+        """
         if get_ident() not in self.calls and not hook.is_inference() and torch._C._current_graph_task_id() == -1:
             raise find.bypassed(self.path.model)
 
     def _after(self, model: Module, args: Any, output: Any) -> None:
         watched = self.calls.pop(get_ident(), None)
         if watched is not None:
-            watched.require_called()
+            require_called(watched, self.path)
             watched.check_output(model, args, output)
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
@@ -139,7 +154,10 @@ class Attachment:
 
 
 def provide_hook(model: Module) -> Handle:
-    """Provide the hook on a HybridModel whose `forward` lacks it, until `remove()`; raises for other kinds without."""
+    """Provide the hook on a HybridModel whose `forward` lacks it, through its output layer, until `remove()`.
+
+    Does nothing if `forward` has the hook; any other model without raises `HookMissingError`.
+    """
     path, handle = find.find_language_model(model), Handle()
     if path.has_hook:
         return handle
@@ -160,7 +178,10 @@ def installed_on(model: Module, kind: type[_Kind]) -> _Kind | None:
 def call_with_processor(
     model: Module, processor: hook.Processor, *args: Any, context: Any = None, **kwargs: Any
 ) -> Any:
-    """Call `model(*args, **kwargs)` with `processor` at the output, or raise; a stage without output ignores it."""
+    """Call `model(*args, **kwargs)` with `processor` at the output, through every wrapper's own `forward`.
+
+    Raises if the hook is missing, refused or dropped. On a pipeline stage without output, returns its own result.
+    """
     say_once(__name__)
     path = find.find_language_model(model)
     return call_along(path, model, processor, hook.complete_context(context, path.model, processor), args, kwargs)
@@ -172,14 +193,14 @@ def call_along(
     """`call_with_processor` along a way that was looked up before, with the context as it is."""
     find.require_open_wrappers(path)
     watched = Watched(processor, path)
-    keywords = kwargs | {"output_processor": watched, "output_processor_context": context}
+    keywords = {**kwargs, **hook_keywords(watched, context)}
     with ExitStack() as installed:
         if not path.has_hook:
             installed.enter_context(provide_hook(model))
         if watched.own_methods:
             installed.callback(path.model.register_forward_hook(watched.check_output).remove)
         result = model(*args, **keywords)
-    watched.require_called()
+    require_called(watched, path)
     return result
 
 
@@ -188,7 +209,7 @@ def schedule_plan_with_processor(
 ) -> Any:
     """Call `build_schedule_plan(*args, **kwargs)` of the language model in `model`, with `processor` at the output.
 
-    What `attach` installed has no effect here. Several results come as a plain tuple.
+    An attached processor has no effect here: a plan does not call `forward`. Several results come as a plain tuple.
     """
     say_once(__name__)
     path = find.find_language_model(model)
@@ -206,10 +227,9 @@ def schedule_plan_with_processor(
 
     def as_tuple(**keywords: Any) -> Any:
         result = processor(**keywords)
-        return tuple(result) if isinstance(result, hook.Outputs) else result
+        return tuple(result.values()) if isinstance(result, hook.Outputs) else result
 
-    context = hook.complete_context(context, inner)
-    return build(*args, output_processor=as_tuple, output_processor_context=context, **kwargs)
+    return build(*args, **hook_keywords(as_tuple, hook.complete_context(context, inner)), **kwargs)
 
 
 class Watched:
@@ -217,7 +237,7 @@ class Watched:
 
     def __init__(self, processor: hook.Processor, path: find.HookPath) -> None:
         hook.require_processor(processor)
-        self.processor, self.path = processor, path
+        self.processor = processor
         self.called = False
         # These may change the output, which is right for logits alone.
         self.own_methods = [] if isinstance(processor, hook.Logits) else path.own_output_methods()
@@ -242,19 +262,6 @@ class Watched:
                 "(soft-capped?); return it as it is where output_processor is given, or use Logits() or one like it."
             )
 
-    def require_called(self) -> None:
-        """Raise if the output stage returned without calling the processor."""
-        path = self.path
-        if self.called or not path.has_output:
-            return
-        name, patches = type(path.model).__name__, find.foreign_methods(path.model)
-        dropped = patches or [f"{type(one).__module__}.{type(one).__qualname__}.forward" for one in path.wrappers]
-        remedy = "Pass the keywords on in that wrapper, or use attach(), which hooks the inner model directly."
-        raise hook.HookSwallowedError(
-            f"{name} returned its output without calling the processor: {', '.join(dropped or [f'{name}.forward'])} "
-            f"accepted output_processor and dropped it. {'Remove that patch.' if patches else remedy}"
-        )
-
 
 def _contents(result: Any) -> set[Any]:
     """What is in a result, by its memory and how often that was written to, or by identity."""
@@ -263,3 +270,17 @@ def _contents(result: Any) -> set[Any]:
         (leaf.data_ptr(), 0 if leaf.is_inference() else leaf._version) if isinstance(leaf, Tensor) else id(leaf)
         for leaf in leaves
     }
+
+
+def require_called(watched: Watched, path: find.HookPath) -> None:
+    """Raise if the output stage returned without calling the processor."""
+    if watched.called or not path.has_output:
+        return
+    name, patches = type(path.model).__name__, find.foreign_methods(path.model)
+    own = f"{name}.forward"
+    wrappers = [f"{type(wrapper).__module__}.{type(wrapper).__qualname__}.forward" for wrapper in path.wrappers]
+    remedy = "Pass the keywords on in that wrapper, or use attach(), which hooks the inner model directly."
+    raise hook.HookSwallowedError(
+        f"{name} returned its output without calling the processor: {', '.join(patches or wrappers or [own])} "
+        f"accepted output_processor and dropped it. {'Remove that patch.' if patches else remedy}"
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 import torch.distributed
@@ -49,7 +49,10 @@ class MissingContextError(HookError):
 
 
 class Processor(Protocol):
-    """Anything Megatron can call as `output_processor`; `HookCall.of(keywords)` is the typed view of a call."""
+    """Anything Megatron can call as `output_processor`: it takes `**keywords`, of which a later Megatron may have more.
+
+    `HookCall.of(keywords)` gives the typed view. In a schedule plan the result must be a tensor or a tuple of them.
+    """
 
     def __call__(self, **keywords: Any) -> Any:
         """Turn the decoder's output into the model's output."""
@@ -67,7 +70,8 @@ def is_inference(keywords: Mapping[str, Any] | None = None) -> bool:
     """Whether Megatron's inference mode is on, or a call with these keywords is one for inference."""
     from megatron.core.inference.utils import InferenceMode
 
-    asked = any((keywords or {}).get(name) is not None for name in ("inference_context", "inference_params"))
+    given = keywords or {}
+    asked = given.get("inference_context") is not None or given.get("inference_params") is not None
     return asked or InferenceMode.is_active()
 
 
@@ -99,13 +103,14 @@ class HookCall:
         if missing := [name for name in KEYWORDS if name not in keywords]:
             way = f"let Megatron call it, or pass all {len(KEYWORDS)} keywords that Megatron passes"
             raise TypeError(f"this call of the processor is missing {', '.join(missing)}; {way}.")
-        extras = {name: value for name, value in keywords.items() if name not in KEYWORDS}
-        return cls(**{name: keywords[name] for name in KEYWORDS}, extras=MappingProxyType(extras))
+        extras = MappingProxyType({name: value for name, value in keywords.items() if name not in KEYWORDS})
+        return cls(**{name: keywords[name] for name in KEYWORDS}, extras=extras)
 
     @property
     def weight(self) -> Tensor:
         """This rank's shard `[vocab / tp, h]` of the LM head, tied or not."""
-        return cast(Tensor, self.output_layer.weight if self.output_weight is None else self.output_weight)
+        weight: Tensor = self.output_layer.weight if self.output_weight is None else self.output_weight
+        return weight
 
     @property
     def logit_scale(self) -> float:
@@ -124,7 +129,10 @@ KEYWORDS = tuple(f.name for f in fields(HookCall) if f.name != "extras")
 
 
 class Outputs(dict[str, Any]):
-    """Several results of one call: a dict, with `out.entropy`, that unpacks to its values: `log_probs, _ = out`."""
+    """Several results of one call by name, `out.entropy` or `out["entropy"]`, or in order: `log_probs, entropy = out`.
+
+    Otherwise it is a dict: `in` asks for a name, and `**out` passes all by name.
+    """
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values())
@@ -133,10 +141,9 @@ class Outputs(dict[str, Any]):
         raise KeyError(f"this call returned no {name!r}; it returned {', '.join(self.keys())}.")
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError as error:
-            raise AttributeError(error.args[0]) from None
+        if name not in self:
+            raise AttributeError(f"this call returned no {name!r}; it returned {', '.join(self.keys())}.")
+        return self[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"cannot set {name!r}: the results of a call are read-only.")
@@ -181,21 +188,27 @@ class ProcessGroups:
 def resolve_groups(
     model: Any = None, *, tp: ProcessGroup | None = None, cp: ProcessGroup | None = None, pp: ProcessGroup | None = None
 ) -> ProcessGroups:
-    """Each group from the model's `pg_collection` (an argument must not differ), the argument, or `parallel_state`."""
+    """Each group from the model's `pg_collection`, else from the argument, else from Megatron's `parallel_state`.
+
+    Raises if an argument names other ranks than the model's own group.
+    """
     from megatron.core import parallel_state as state
 
-    collection, found = getattr(model, "pg_collection", None), {"tp": tp, "cp": cp, "pp": pp}
-    for name, given in found.items():
+    collection, initialised = getattr(model, "pg_collection", None), state.model_parallel_is_initialized()
+
+    def resolve(name: str, given: ProcessGroup | None, megatrons: Callable[..., Any]) -> ProcessGroup | None:
         own: ProcessGroup | None = getattr(collection, name, None)
         if own is not None and given is not None and not _same_ranks(own, given):
             text = f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(own)}"
             raise ValueError(f"{text}; leave {name} out.")
-        found[name] = given if own is None else own
-    if state.model_parallel_is_initialized():
-        for name, kind in {"tp": "tensor_model", "cp": "context", "pp": "pipeline_model"}.items():
-            if found[name] is None:
-                found[name] = getattr(state, f"get_{kind}_parallel_group")(check_initialized=False)
-    return ProcessGroups(**found)
+        found = given if own is None else own
+        return megatrons(check_initialized=False) if found is None and initialised else found
+
+    return ProcessGroups(
+        tp=resolve("tp", tp, state.get_tensor_model_parallel_group),
+        cp=resolve("cp", cp, state.get_context_parallel_group),
+        pp=resolve("pp", pp, state.get_pipeline_model_parallel_group),
+    )
 
 
 def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -> None:
@@ -232,13 +245,16 @@ def _same_ranks(left: ProcessGroup, right: ProcessGroup) -> bool:
 
 @dataclass(frozen=True)
 class HookContext:
-    """Passed as `output_processor_context`; it goes before the model's arguments and the processor's options."""
+    """Passed as `output_processor_context`; what is given overrides the model's arguments and the processor's options.
+
+    `max_rows` is an upper bound on the rows that `mask` keeps and that have a label; it avoids the one device sync.
+    """
 
     groups: ProcessGroups | None = None
     temperature: float | Tensor | None = None  # a tensor is [b, s]
     labels: Tensor | None = None  # [b, s]
     mask: Tensor | None = None  # [b, s]
-    max_rows: int | None = None  # at most so many rows are in the mask and have a label; saves the one device sync
+    max_rows: int | None = None
     lengths: Tensor | None = None  # [sequences] without padding, for next-token labels
     token_ids: Tensor | None = None  # [b, s, k] for LogProbsAt
     teacher: Any = None  # for DistillationLoss
@@ -249,16 +265,17 @@ class HookContext:
         """The context as given: None, a `HookContext`, or a mapping of its fields."""
         if isinstance(context, cls):
             return context
-        if context is None or isinstance(context, Mapping):
-            return cls().updated(context or {})
+        if context is None:
+            return cls()
+        if isinstance(context, Mapping):
+            return cls().updated(context)
         got = type(context).__name__
         raise TypeError(f"output_processor_context: expected a HookContext, a mapping or None, got {got}")
 
     def updated(self, values: Mapping[str, Any]) -> "HookContext":
         """The same with other fields."""
-        known = self.__dataclass_fields__
-        if unknown := [name for name in values if name not in known]:
-            text = f"output_processor_context: unknown key {unknown[0]!r}; the keys are {', '.join(known)}."
+        if unknown := [name for name in values if name not in _NAMES]:
+            text = f"output_processor_context: unknown key {unknown[0]!r}; the keys are {', '.join(_NAMES)}."
             raise TypeError(f"{text} Put keys of your own under 'extra'.")
         return replace(self, **values)
 
@@ -274,3 +291,6 @@ def complete_context(context: Any, model: Any, processor: Any = None) -> Any:
     known = HookContext.of(context)
     given = known.groups or ProcessGroups()
     return replace(known, groups=resolve_groups(model, tp=given.tp, cp=given.cp, pp=given.pp))
+
+
+_NAMES = HookContext.__dataclass_fields__

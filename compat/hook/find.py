@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -38,10 +40,20 @@ class HookPath:
 
     @property
     def is_hybrid(self) -> bool:
-        """Whether the language model is a HybridModel (or its old name, MambaModel)."""
+        """Whether the language model is a HybridModel (or its old name, MambaModel); megatron-core 0.17 has none."""
+        if find_spec("megatron.core.models.hybrid") is None:
+            return False
         from megatron.core.models.hybrid.hybrid_model import HybridModel
 
         return isinstance(self.model, HybridModel)
+
+    @property
+    def passes_keywords(self) -> bool:
+        """Whether keywords of a call surely reach the hook: through wrappers of Megatron and PyTorch alone."""
+        return self.has_hook and all(
+            type(wrapper).__module__.startswith(("megatron.core.", "torch.")) and takes_hook(wrapper.forward)
+            for wrapper in self.wrappers
+        )
 
     @property
     def has_output(self) -> bool:
@@ -50,13 +62,12 @@ class HookPath:
 
     def own_output_methods(self, names: Iterable[str] = _OUTPUT_METHODS) -> list[str]:
         """Those of the methods that are no code of Megatron's: they may change what a processor returns."""
-        own = []
-        for name in names:
-            method = getattr(self.model, name, None)
-            code = getattr(getattr(method, "__func__", method), "__code__", None)
-            if method is not None and (code is None or not _is_megatrons(code.co_filename)):
-                own.append(getattr(method, "__qualname__", name))
-        return own
+        methods = {name: getattr(self.model, name, None) for name in names}
+        return [
+            getattr(method, "__qualname__", name)
+            for name, method in methods.items()
+            if method is not None and not _is_megatrons(getattr(method, "__func__", method))
+        ]
 
 
 def find_language_model(model: Module) -> HookPath:
@@ -127,11 +138,11 @@ def missing_hook(path: HookPath) -> hook.HookMissingError:
 
 def require_open_wrappers(path: HookPath) -> None:
     """Raise if a wrapper's `forward` does not accept the keywords."""
-    for wrapper in path.wrappers:
-        if not takes_hook(wrapper.forward):
-            text = f"{type(wrapper).__name__}.forward takes neither output_processor nor **kwargs, so the hook cannot "
-            text += f"reach {type(path.model).__name__}; use attach(), which hooks the inner model directly, or pass "
-            raise hook.WrapperRefusesError(f"{text}them on there.")
+    if (closed := next((one for one in path.wrappers if not takes_hook(one.forward)), None)) is not None:
+        raise hook.WrapperRefusesError(
+            f"{type(closed).__name__}.forward takes neither output_processor nor **kwargs, so the hook cannot reach "
+            f"{type(path.model).__name__}; use attach(), which hooks the inner model directly, or pass them on there."
+        )
 
 
 def foreign_methods(module: Module | type[Module], names: Iterable[str] = _OUTPUT_METHODS) -> list[str]:
@@ -164,17 +175,22 @@ def foreign_code(*methods: Any) -> str | None:
         if not isinstance(function, FunctionType):
             return repr(function)
         for called in [function, *[function.__globals__.get(name) for name in function.__code__.co_names]]:
-            if isinstance(called, FunctionType) and not _is_megatrons((code := called.__code__).co_filename):
+            if isinstance(called, FunctionType) and not _is_megatrons(called):
+                code = called.__code__
                 return f"{code.co_filename}:{code.co_firstlineno} ({code.co_qualname})"
     return None
 
 
+def _is_megatrons(function: Any) -> bool:
+    """Whether a function's code is in a file of Megatron's or of torch's: names are copied by `functools.wraps`."""
+    return isinstance(function, FunctionType) and function.__code__.co_filename.startswith(_own_folders())
+
+
 @cache
-def _is_megatrons(file: str) -> bool:
-    """Whether what a file defines is Megatron's, or torch's: the name of a function is copied by `functools.wraps`."""
+def _own_folders() -> tuple[str, ...]:
     import megatron.core
 
-    return file.startswith((f"{megatron.core.__path__[0]}/", f"{torch.__path__[0]}/"))
+    return tuple(f"{Path(package.__path__[0])}/" for package in (megatron.core, torch))
 
 
 def running_forward(kind: type[Module]) -> FrameType | None:
@@ -307,5 +323,7 @@ class OneCallFields:
 
     def _require_alone(self) -> None:
         if self._inside - {threading.get_ident()}:
-            text = "another thread is in a forward of this model, and the two calls need different values in its fields"
-            raise hook.HookError(f"{text} (MTP off, or over other ranks); call the model from one thread at a time.")
+            text = (
+                "another thread is in a forward of this model, and the two calls need different values in its fields "
+            )
+            raise hook.HookError(f"{text}(MTP off, or over other ranks); call the model from one thread at a time.")

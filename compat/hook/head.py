@@ -5,11 +5,9 @@ from ..requirements import require_hook
 require_hook(__name__)
 
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from threading import get_ident
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -30,11 +28,13 @@ from .find import PROBING, VALUE_HEADS, foreign_code
 class HeadOptions:
     """How the head is read; the same for all processors that share a pass.
 
-    `shift="aligned"`: `labels` as Megatron takes them, at position i what position i predicts. `shift="next_token"`:
-    the model's `input_ids`, shifted here within each sequence; its `labels` are then for the MTP loss alone.
-    `use_loss_mask`: rows where the model's `loss_mask` (not shifted) is zero are not computed and return 0.
-    `temperature`: a number or `[b, s]`; one in the context goes before it. `scale_logits` by MuP's factor, and
-    `reduce_hidden_grad` over the ranks: as Megatron does. The others are those of `linear_logprob`.
+    `shift="aligned"`: the label at position i is what position i predicts, as in Megatron's own `labels`.
+    `shift="next_token"`: the labels are the model's `input_ids`, shifted one to the left here, within each sequence;
+    its last token has no label. The model's `labels` are then for its MTP loss alone.
+    `use_loss_mask`: rows where the model's `loss_mask` (not shifted) is zero are not computed and return 0, as with a
+    `mask` in the context, and so are those whose label is `ignore_index`; None computes all rows.
+    `scale_logits` (by MuP's factor), `reduce_hidden_grad` (over tensor-parallel ranks with the whole hidden states):
+    as Megatron does. The other options are those of `linear_logprob` and `LogprobOptions`.
     """
 
     temperature: float | Tensor = 1.0
@@ -51,60 +51,63 @@ class HeadOptions:
 
     def __post_init__(self) -> None:
         check_choice("shift", self.shift, "aligned", "next_token")
-        _ = self.query  # checks the others
+        self.query()  # checks the others
 
-    @cached_property
-    def query(self) -> LogprobQuery:
-        """What every call asks of the head, made once."""
-        asked: dict[str, Any] = {"temperature": self.temperature, "ignore_index": self.ignore_index}
-        asked |= {"vocab_size": self.vocab_size, "out_of_vocab_grad": self.out_of_vocab_grad, "backend": self.backend}
-        return LogprobQuery(**asked, keep_bytes=self.keep_bytes, tile_bytes=self.tile_bytes)
+    def query(self, **asked: Any) -> LogprobQuery:
+        """What is asked of the head, with these options."""
+        asked.setdefault("temperature", self.temperature)
+        return LogprobQuery(**{name: getattr(self, name) for name in _ALSO_ASKED}, **asked)
 
 
-def head_query(
-    call: hook.HookCall, options: HeadOptions, asked: Collection[str] = (), topk: int = 0
-) -> tuple[Tensor, LogprobQuery]:
-    """The hidden states `[s, b, h]` of a readable head, and what is asked of their rows; tensors are `[s, b, ...]`."""
-    context = hook.HookContext.of(call.context)
-    groups = context.groups or hook.resolve_groups()
-    hidden = enter_head(call, groups)
-    if "token_logprobs" in asked and context.token_ids is None:
-        raise hook.MissingContextError("token ids are missing; pass token_ids= [b, s, k] in the context.")
-    rows: dict[str, Any] = {
-        "labels": _labels(call, options, context, groups) if "logprobs" in asked else None,
-        "mask": selection_mask(call, context) if options.use_loss_mask else context.mask,
-        "temperature": options.temperature if context.temperature is None else context.temperature,
-        "token_ids": context.token_ids if "token_logprobs" in asked else None,
-    }
-    for name, value in rows.items():
-        if isinstance(value, Tensor) and not (name == "temperature" and value.dim() == 0):
-            rows[name] = as_rows(name, value, hidden)
-    max_rows, labels = context.max_rows, rows["labels"]
-    if labels is not None and options.shift == "next_token" and options.ignore_index is not None:
-        if all(one is None for one in (rows["mask"], context.lengths, max_rows)):
-            # Only the ends of sequences have no label: to leave out so few rows is not worth a wait.
-            max_rows = labels.numel()
-    return hidden, replace(
-        options.query,
-        entropy="entropy" in asked,
-        sum_pi_squared="sum_pi_squared" in asked,
-        topk=topk,
-        max_rows=max_rows,
-        tp_group=groups.tp,
-        # The backward of the gather of sequence-parallel shares has summed it already.
-        reduce_hidden_grad=options.reduce_hidden_grad and hidden is call.hidden_states,
-        fuse_main_grad=fuses_weight_grad(call),
-        logit_scale=call.logit_scale if options.scale_logits else 1.0,
-        **rows,
-    )
+_ALSO_ASKED = ("ignore_index", "vocab_size", "out_of_vocab_grad", "keep_bytes", "backend", "tile_bytes")
+
+
+class HeadCall:
+    """One call of the hook whose head was found to be readable: its hidden states, its groups, its context."""
+
+    def __init__(self, call: hook.HookCall, options: HeadOptions) -> None:
+        self.call, self.options, self.context = call, options, hook.HookContext.of(call.context)
+        self.groups = self.context.groups or hook.resolve_groups()
+        self.hidden = enter_head(call, self.groups)  # [s, b, h]
+
+    def query(self, **asked: Any) -> LogprobQuery:
+        """What is asked of the rows of `hidden`; tensors are `[b, s]` or `[b, s, k]`."""
+        options, context, call = self.options, self.context, self.call
+        asked["mask"] = selection_mask(call, context) if options.use_loss_mask else context.mask
+        asked["temperature"] = options.temperature if context.temperature is None else context.temperature
+        for name, value in asked.items():
+            if isinstance(value, Tensor) and not (name == "temperature" and value.dim() == 0):
+                asked[name] = as_rows(name, value, self.hidden)
+        asked["max_rows"] = context.max_rows
+        labels = asked.get("labels")
+        if labels is not None and options.shift == "next_token" and options.ignore_index is not None:
+            if all(one is None for one in (asked["mask"], context.lengths, context.max_rows)):
+                # Only the ends of sequences have no label: to leave out so few rows is not worth a wait.
+                asked["max_rows"] = labels.numel()
+        return options.query(
+            tp_group=self.groups.tp,
+            # The backward of the gather of sequence-parallel shares has summed it already.
+            reduce_hidden_grad=options.reduce_hidden_grad and self.hidden is call.hidden_states,
+            fuse_main_grad=fuses_weight_grad(call),
+            logit_scale=call.logit_scale if options.scale_logits else 1.0,
+            **asked,
+        )
 
 
 def head_pass(call: hook.HookCall, options: HeadOptions, asked: Collection[str], topk: int = 0) -> VocabOutput:
     """Run the one pass for the fields of `VocabOutput` that are `asked` for: `[b, s]`, or `[b, s, k]`."""
-    hidden, query = head_query(call, options, asked, topk)
-    out = run_pass(hidden, call.weight, query)
-    turned = [None if one is None else one.transpose(0, 1).contiguous() for one in vars(out).values()]
-    return VocabOutput(*turned)  # type: ignore[arg-type]
+    head = HeadCall(call, options)
+    context = head.context
+    if "token_logprobs" in asked and context.token_ids is None:
+        raise hook.MissingContextError("token ids are missing; pass token_ids= [b, s, k] in the context.")
+    query = head.query(
+        labels=_labels(head) if "logprobs" in asked else None,
+        entropy="entropy" in asked,
+        topk=topk,
+        sum_pi_squared="sum_pi_squared" in asked,
+        token_ids=context.token_ids if "token_logprobs" in asked else None,
+    )
+    return run_pass(head.hidden, call.weight, query).transposed()
 
 
 class HeadProcessor:
@@ -148,9 +151,13 @@ def enter_head(call: hook.HookCall, groups: hook.ProcessGroups) -> Tensor:
     """Check the head, wait for its weight, and return `[s, b, h]`; if gathered, the backward sums their gradient."""
     check_head(call)
     hook.check_tp_group(groups.tp, call.output_layer, call.config)
+    run_layer_hooks(call)
     if not call.config.sequence_parallel or groups.tp is None or groups.tp.size() == 1:
         return call.hidden_states
-    return cast(Tensor, gather_from_sequence_parallel_region(call.hidden_states, True, groups.tp))
+    hidden: Tensor = gather_from_sequence_parallel_region(
+        call.hidden_states, tensor_parallel_output_grad=True, group=groups.tp
+    )
+    return hidden
 
 
 def whole_hidden(call: hook.HookCall, groups: hook.ProcessGroups) -> Tensor:
@@ -159,7 +166,8 @@ def whole_hidden(call: hook.HookCall, groups: hook.ProcessGroups) -> Tensor:
     return sum_gradient(hidden, groups.tp) if hidden is call.hidden_states else hidden
 
 
-def _labels(call: hook.HookCall, options: HeadOptions, context: hook.HookContext, groups: hook.ProcessGroups) -> Tensor:
+def _labels(head: HeadCall) -> Tensor:
+    call, context, options = head.call, head.context, head.options
     if options.shift == "aligned":
         labels = call.labels if context.labels is None else context.labels
         if labels is None:
@@ -175,7 +183,7 @@ def _labels(call: hook.HookCall, options: HeadOptions, context: hook.HookContext
         call.input_ids,
         packed_seq_params=call.packed_seq_params,
         lengths=context.lengths,
-        cp_group=hook.sequence_group(call.packed_seq_params, groups, call.config),
+        cp_group=hook.sequence_group(call.packed_seq_params, head.groups, call.config),
         fill=-100 if options.ignore_index is None else options.ignore_index,
     )
 
@@ -194,13 +202,12 @@ _transparent: WeakKeyDictionary[Module, tuple[Any, ...]] = WeakKeyDictionary()
 
 
 def check_head(call: hook.HookCall) -> None:
-    """Raise unless the layer is a plain column-parallel product; wait until its weight is whole on this rank."""
+    """Raise unless the layer is a plain column-parallel product whose weight is present on this rank."""
     refuse_critic(call.output_layer, call.output_weight)
     if "forward" in vars(call.output_layer):
         refuse_head(call.output_layer, "its forward was replaced on the instance", "remove that patch")
     if (reason := _obstacle(call)) is not None:
         refuse_head(call.output_layer, reason)
-    _run_layer_hooks(call)
 
 
 def refuse_critic(layer: Any, weight: Tensor | None = None, remedy: str = "call it without the processor") -> None:
@@ -227,8 +234,11 @@ def lent_weight(call: hook.HookCall) -> Tensor:
     return into_main_grad(call.weight) if fuses_weight_grad(call) else call.weight
 
 
-def _run_layer_hooks(call: hook.HookCall) -> None:
-    """Run the layer's own hooks on one row, in which Megatron waits for weights; raise for one that would be lost."""
+def run_layer_hooks(call: hook.HookCall) -> None:
+    """Run the layer's own hooks on one row: in them Megatron waits for weights that are still being gathered.
+
+    One that changes the input, the output or its gradient (tried once, with the output as a leaf) would be lost: raise.
+    """
     layer = call.output_layer
     hooks = tuple(layer._forward_hooks.values())
     if not layer._forward_pre_hooks and not hooks:
@@ -251,12 +261,17 @@ def _run_layer_hooks(call: hook.HookCall) -> None:
         seen["state"] = _state(seen["made"])
         return seen["made"], *output[1:]
 
-    with ExitStack() as undo:
-        undo.callback(layer.register_forward_pre_hook(look_in, with_kwargs=True).remove)
-        undo.callback(layer.register_forward_hook(look_out, prepend=True).remove)
-        undo.callback(PROBING.reset, PROBING.set(True))
-        # Gradients as in the call: a pre-hook may make the weight from parameters (weight norm).
+    handles = (
+        layer.register_forward_pre_hook(look_in, with_kwargs=True),
+        layer.register_forward_hook(look_out, prepend=True),
+    )
+    token = PROBING.set(True)
+    try:  # gradients as in the call: a pre-hook may make the weight from parameters (weight norm)
         result = layer(row, weight=call.output_weight)[0]
+    finally:
+        PROBING.reset(token)
+        for handle in handles:
+            handle.remove()
     if seen["given"] != before:
         refuse_head(layer, "a forward pre-hook on it changes its input")
     if seen["weight"] is not None and seen["weight"] is not call.weight:
@@ -292,10 +307,10 @@ def _obstacle(call: hook.HookCall) -> str | None:
         return f"its weight is sharded further: only {len(weight)} of its {rows} rows are on this rank"
     if layer._backward_hooks or layer._backward_pre_hooks:
         return "a backward hook on it would never run, because the layer is not called"
-    # A layer of Megatron's calls the methods that it overrides.
-    methods = [vars(one).get(name) for name in ("forward", "_forward_impl") for one in (layer, *type(layer).__mro__)]
-    if (foreign := foreign_code(*methods)) is not None:
-        return f"its product is defined in {foreign} and may do more (soft-capped logits?)"
+    for name in ("forward", "_forward_impl"):  # a layer of Megatron's calls those that it overrides
+        methods = [vars(one).get(name) for one in (layer, *type(layer).__mro__)]
+        if (foreign := foreign_code(*methods)) is not None:
+            return f"its {name} is defined in {foreign} and may do more than the product (soft-capped logits?)"
     return None
 
 

@@ -1,7 +1,8 @@
 """The hook for a model whose `forward` has none (HybridModel), through official PyTorch hooks only.
 
-The output layer is called per MTP layer, and then for what the decoder or MTP block returned: the same memory. There it
-gets a single row. When `forward` returns, the processor gets the hidden states, and its result becomes the model's.
+The output layer is called once per MTP layer and then for the main output, whose input is what the decoder (or the MTP
+block) returned: the same memory. There the layer gets a single row, and its result is replaced by logits over one word
+per rank. When `forward` returns, the processor is called with the hidden states, and its result becomes the model's.
 """
 
 import re
@@ -26,6 +27,8 @@ _PASSED_ON = (
 
 @dataclass
 class _HybridCall:
+    """One forward under way."""
+
     processor: Processor
     keywords: dict[str, Any]
     gives_logits: bool  # from `forward`, and no loss
@@ -62,8 +65,11 @@ class OutputLayerTap:
         self.handle = find.Handle()
         self.handle.on_removal(*(hook.remove for hook in hooks))
 
+    # PyTorch registers a hook and then that it takes keywords: a thread that is in the model meanwhile, for somebody
+    # else, may call it without. The same holds when it is removed.
+
     def _begin(self, model: Any, args: Any, kwargs: dict[str, Any] | None = None) -> Any:
-        if kwargs is None:  # another thread, while this hook is being registered or removed
+        if kwargs is None:
             return None
         processor, context = (kwargs.get(name) for name in find.HOOK_KEYWORDS)
         kwargs = {name: value for name, value in kwargs.items() if name not in find.HOOK_KEYWORDS}
@@ -126,12 +132,18 @@ class OutputLayerTap:
             if not any(bool((leaf == ones).all()) for leaf in tree_leaves(output) if isinstance(leaf, Tensor)):
                 text = f"{own[0]} changes the logits (soft-capped?), and the hook on this model runs after it"
                 raise HookError(f"{text}, so the processor would not know; call the model without one.")
-        of_model = {"output_layer": model.output_layer, "scale_logits": model._scale_logits, "config": model.config}
-        of_model["compute_language_model_loss"] = model.compute_language_model_loss
-        return call.processor(**call.keywords, **call.taken, **of_model)
+        return call.processor(
+            **call.keywords,
+            **call.taken,
+            output_layer=model.output_layer,
+            compute_language_model_loss=model.compute_language_model_loss,
+            scale_logits=model._scale_logits,
+            config=model.config,
+        )
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
-        self.calls.pop(get_ident(), None)  # of one that failed, too
+        """Drop the state of a call that failed, its tensors included."""
+        self.calls.pop(get_ident(), None)
 
 
 # A layer of a HybridModel is half a layer of a GPTModel: attention, or what follows it.
@@ -139,7 +151,11 @@ _HALVES = MappingProxyType({"input_layernorm": 0, "self_attention": 0, "pre_mlp_
 
 
 def gpt_parameter_names(model: Module) -> dict[str, str]:
-    """Names in the state of the HybridModel in `model`, and those in a GPTModel: of layers `*-` or `*E` by turns."""
+    """Of every name in the state of the HybridModel in `model`, the name of the same in a GPTModel of its layers.
+
+    Its layers must be attention and MLP (or MoE) by turns, `*-` or `*E`. Of a pipeline stage, as of a GPTModel's, the
+    layers count from 0.
+    """
     return {name: _gpt_name(name) for name in find.find_language_model(model).model.state_dict()}
 
 

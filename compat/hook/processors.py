@@ -4,7 +4,8 @@ from ..requirements import require_hook
 
 require_hook(__name__)
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from math import inf, log, nan
 from types import MappingProxyType
 from typing import Any, Literal, TypeGuard
@@ -20,7 +21,7 @@ from ..fused_head.settings import check_choice, check_counts
 from . import call as hook
 from .attach import call_with_processor
 from .find import find_language_model, foreign_code
-from .head import HeadOptions, HeadProcessor, as_rows, check_head, head_pass, head_query, lent_weight, selection_mask
+from .head import HeadCall, HeadProcessor, as_rows, check_head, head_pass, lent_weight, run_layer_hooks, selection_mask
 
 
 class LogProbs(HeadProcessor):
@@ -47,7 +48,7 @@ class TokenLoss(HeadProcessor):
     gives = MappingProxyType({"loss": "logprobs"})
 
     def results(self, call: hook.HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`loss`; raises if the model has a loss of its own."""
+        """`loss`; raises if the model has a loss of its own, which may be more than the cross-entropy."""
         if (foreign := foreign_code(call.compute_language_model_loss)) is not None:
             text = f"the loss of this model is its own ({foreign}), and TokenLoss() gives Megatron's cross-entropy; "
             raise hook.HookError(f"{text}call the model without a processor, or use LogProbs().")
@@ -55,7 +56,11 @@ class TokenLoss(HeadProcessor):
 
 
 class TopKLogits(HeadProcessor):
-    """`Outputs(topk_logits, topk_ids, logsumexp)`: the `k` largest, scaled, `[b, s, k]`, and `[b, s]`; no labels."""
+    """The `k` largest logits of the whole vocabulary: `Outputs(topk_logits, topk_ids, logsumexp)`. Needs no labels.
+
+    `topk_logits` `[b, s, k]` fp32, scaled and descending; `topk_ids` `[b, s, k]` token ids; `logsumexp` `[b, s]`:
+    `topk_logits - logsumexp[..., None]` are log-probs.
+    """
 
     gives = MappingProxyType({name: name for name in ("topk_logits", "topk_ids", "logsumexp")})
 
@@ -77,33 +82,44 @@ class SumPiSquared(HeadProcessor):
     gives = MappingProxyType({"sum_pi_squared": "sum_pi_squared"})
 
 
+@dataclass(unsafe_hash=True)
 class HeadInputs:
-    """`[b, s, h]`: the input of the output layer, MuP's factor applied; `.weight` is its shard of the last call.
+    """Returns `[b, s, h]`: the hidden states that the output layer would receive, MuP's factor applied.
 
-    Nothing is gathered (sequence parallelism leaves `[b, s / tp, h]`), and gradients are not summed over ranks. With
-    gradient accumulation fusion that of the weight goes to `main_grad`.
+    Nothing is gathered (sequence parallelism leaves `[b, s / tp, h]`), and gradients are not summed over ranks.
+    `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call; `keep` is called with it each
+    time. With gradient accumulation fusion its gradient goes to `main_grad`.
     """
 
-    weight: Tensor | None = None
+    keep: Callable[[Tensor], None] | None = None
+    weight: Tensor | None = field(default=None, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.keep is not None and not callable(self.keep):
+            raise TypeError(f"keep: expected a function to call with the weight, got {self.keep!r}")
 
     def __call__(self, **keywords: Any) -> Tensor:
         """Return the layer's input. Labels only serve the MTP loss; without MTP layers they raise a ValueError."""
         call = hook.HookCall.of(keywords)
         if call.labels is not None and not call.config.mtp_num_layers:
             text = (
-                "labels: HeadInputs returns hidden states and no loss, and this model has no MTP layers to use labels"
+                "labels: HeadInputs returns hidden states and no loss, and this model has no MTP layers to use labels; "
             )
-            way = "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
-            raise ValueError(f"{text}; {way}")
+            text += "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
+            raise ValueError(text)
         check_head(call)
+        run_layer_hooks(call)
         self.weight = lent_weight(call)
+        if self.keep is not None:
+            self.keep(self.weight)
         return call.finish(call.hidden_states)
 
 
 class Compose:
-    """Several processors in one call, with all results in one `Outputs`; another's has the name of its class.
+    """Several processors in one call, with all results in one `Outputs`.
 
-    Those that read the head share a pass, with equal `HeadOptions`: where one has no label, all their results are 0.
+    Those that read the head share a single pass, with equal `HeadOptions`; if one of them takes labels, all their
+    results are 0 in a row without. Any other is called by itself, and its result has the name of its class.
     """
 
     def __init__(self, *processors: hook.Processor) -> None:
@@ -115,11 +131,13 @@ class Compose:
         self.readers = [p for p in processors if _can_share(p)]
         for reader in self.readers[1:]:
             first = self.readers[0]
-            for option in HeadOptions.__dataclass_fields__:
-                mine, theirs = (getattr(one.options, option) for one in (first, reader))
+            for option, mine in vars(first.options).items():
+                theirs = getattr(reader.options, option)
                 if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
-                    text = f"composed processors must have the same options, but {type(first).__name__} has "
-                    raise ValueError(f"{text}{option}={mine!r}, {type(reader).__name__} has {option}={theirs!r}.")
+                    both = (
+                        f"{type(first).__name__} has {option}={mine!r}, {type(reader).__name__} has {option}={theirs!r}"
+                    )
+                    raise ValueError(f"composed processors must have the same options, but {both}.")
         lengths = sorted({reader.topk for reader in self.readers} - {0})
         if len(lengths) > 1:
             text = f"k: composed processors ask for the {' and the '.join(map(str, lengths))} largest logits under one "
@@ -214,9 +232,10 @@ class TeacherTopK:
 class DistillationLoss(HeadProcessor):
     """The divergence of the student from the context's `teacher`: `[b, s]` fp32, with gradients to the student alone.
 
-    `kind`, `beta` and the temperature are those of `linear_kl`. `rest`, for a `TeacherTopK`, are the tokens that are
-    not among the k. "zero": the teacher's k sum to 1. "renormalised": the student's k, too. "ignored": neither; the
-    sum is over the k alone, and may be negative.
+    `kind` and `beta` are those of `linear_kl`; the temperature divides the logits of both models. `rest` is for a
+    `TeacherTopK`: what becomes of the tokens that are not among the k. "zero": the teacher's k are its whole
+    distribution, and sum to 1; the student's is over the vocabulary. "renormalised": the student's k sum to 1 too.
+    "ignored": both are over the vocabulary, and the sum is over the k alone (no divergence: it may be negative).
     """
 
     gives = MappingProxyType({"distillationloss": "token_logprobs"})
@@ -246,9 +265,10 @@ class DistillationLoss(HeadProcessor):
         raise TypeError(f"teacher: expected TeacherStates or TeacherTopK, got {type(teacher).__name__}")
 
     def _from_states(self, call: hook.HookCall, teacher: TeacherStates) -> Tensor:
-        hidden, query = head_query(call, self.options)
-        states = as_rows("teacher.hidden", teacher.hidden.detach(), hidden)
-        tensors = (hidden, call.weight, states, teacher.weight.detach())
+        head = HeadCall(call, self.options)
+        query = head.query()
+        states = as_rows("teacher.hidden", teacher.hidden.detach(), head.hidden)
+        tensors = (head.hidden, call.weight, states, teacher.weight.detach())
         return run_kl(tensors, self.divergence, query, teacher.logit_scale).transpose(0, 1).contiguous()
 
     def _from_top_k(self, call: hook.HookCall, teacher: TeacherTopK) -> Tensor:

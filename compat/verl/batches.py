@@ -43,7 +43,10 @@ class PackedRow:
 
     @cached_property
     def indices(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each place here its token (their number: padding) and position; of each token its place on all ranks."""
+        """Of each place here its real token (their number for padding) and its position in its sequence.
+
+        Then of each real token its place where the rows of all ranks are laid one after another.
+        """
         lengths, padded = (torch.tensor(numbers, dtype=torch.long) for numbers in (self.lengths, self.padded))
         sequence = torch.repeat_interleave(torch.arange(len(padded)), padded)
         position = torch.arange(len(sequence)) - (padded.cumsum(0) - padded)[sequence]
@@ -83,8 +86,15 @@ def plan_row(
 def packed_seq_params(row: PackedRow, device: torch.device) -> Any:
     """Megatron's description of the row; every field has the padded bounds, by which Megatron rolls and splits."""
     bounds, longest = row.bounds.to(device, non_blocking=True), max(row.padded, default=0)
-    names = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
-    params = PackedSeqParams("thd", **dict.fromkeys(names, bounds), max_seqlen_q=longest, max_seqlen_kv=longest)
+    params = PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=bounds,
+        cu_seqlens_kv=bounds,
+        cu_seqlens_q_padded=bounds,
+        cu_seqlens_kv_padded=bounds,
+        max_seqlen_q=longest,
+        max_seqlen_kv=longest,
+    )
     if hasattr(params, "cp_partition_mode"):
         params.cp_partition_mode = "contiguous" if row.contiguous else "zigzag"
     elif row.contiguous and row.cp_size > 1:
@@ -201,6 +211,13 @@ def _unit(cp_size: int, contiguous: bool = False) -> int:
     """What the length of a padded sequence divides by."""
     tp: int = parallel_state.get_tensor_model_parallel_world_size()
     return tp * cp_size * (1 if contiguous or cp_size == 1 else 2)
+
+
+def labels_like_verl(batch: Batch, labels: Tensor) -> Tensor:
+    """Labels shifted as veRL packs them: a sequence's last has the row's next (one rank) or its own first."""
+    if "packed_seq_params" in batch.arguments and batch.row.cp_size == 1:
+        return batch.pack(labels).roll(-1, -1)
+    return batch.pack(next_in_sequence(labels, None))
 
 
 def vision_arguments(multi_modal_inputs: Mapping[str, Tensor] | None, device: torch.device) -> dict[str, Any]:

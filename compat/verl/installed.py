@@ -1,4 +1,7 @@
-"""A single attachment to a language model that serves all veRL shims."""
+"""What the veRL shims installed on one language model: a single attachment that serves them all.
+
+Multi-token prediction (MTP) is veRL's: without labels there is none, whereas Megatron 0.19 makes some of `input_ids`.
+"""
 
 import inspect
 import warnings
@@ -7,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from threading import get_ident
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from megatron.core.config_logger import has_config_logger_enabled, log_config_to_disk
 from torch import Tensor
@@ -46,7 +49,11 @@ def several_rows(labels: Tensor, instead: str) -> ValueError:
 
 @dataclass(frozen=True)
 class FusedProcessor:
-    """`log_probs`, `entropy` (`[b, s]` fp32; `flat`: `[b * s]`) and the decoder's `hidden_states`, from one pass."""
+    """`log_probs`, `entropy` (`[b, s]` fp32, of all tokens) and the decoder's `hidden_states`, from one pass.
+
+    With veRL's numbers as its kernel does it, which neither scales (MuP) nor adds up the ranks' parts of the hidden
+    gradient. `flat`: `[b * s]` in the order of the labels, as that returns them.
+    """
 
     numbers: Numbers
     entropy: bool = True
@@ -77,7 +84,8 @@ def _output_class() -> type[Any]:
         from verl.utils.model import CausalLMOutputForPPO
     except ImportError:  # no veRL here, or one without what it needs itself
         return Outputs
-    return cast(type[Any], CausalLMOutputForPPO)
+    output: type[Any] = CausalLMOutputForPPO
+    return output
 
 
 Request = tuple[Processor, Any]
@@ -120,8 +128,7 @@ class Installed:
         self.fields.begin()
         if self.model.config.mtp_num_layers and not is_inference():
             unasked = get_ident() not in self.requests and keywords.get("output_processor") is None
-            # As in veRL there is none without labels, which Megatron 0.19 makes of `input_ids`.
-            if keywords.get("labels") is None or (unasked and self.fused == "verl"):
+            if keywords.get("labels") is None or (unasked and self.fused == "verl"):  # as in veRL's fused forward
                 self.fields.leave_out_mtp(self.model, keywords, find.argument_names(self.model))
             else:
                 self._with_mtp(keywords.get("packed_seq_params"))
@@ -137,8 +144,8 @@ class Installed:
             if flat and len(labels) > 1:
                 raise several_rows(labels, 'call patch_fused_forward(model, numbers="megatron") for those of every row')
             return FusedProcessor(self.fused, flat=flat), {"temperature": temperature}
-        if self.logits == "verl" and self.model.config.use_mup:  # which veRL's `_postprocess` leaves out
-            return lambda **given: Logits()(**given | {"scale_logits": lambda logits: logits}), None
+        if self.logits == "verl" and self.model.config.use_mup:
+            return _unscaled_logits, None
         return None if self.logits is None or labels is None else (Logits(), None)
 
     def _end(self) -> None:
@@ -151,8 +158,8 @@ class Installed:
             text = (
                 "config.recompute_granularity='full' with MTP: this megatron-core cannot recompute an MTP layer; call "
             )
-            way = "mcore_unpatch.compat.verl.mtp_patch.patch_mtp_layer_checkpointed_forward(model), or use 0.19."
-            raise HookError(text + way)
+            text += "mcore_unpatch.compat.verl.mtp_patch.patch_mtp_layer_checkpointed_forward(model), or use 0.19."
+            raise HookError(text)
         factor = getattr(packed_seq_params, NORMALIZATION_FACTOR, None)
         if factor is not None and config.calculate_per_token_loss:
             if factor <= 0:
@@ -174,6 +181,11 @@ class Installed:
         self.mtp_products_left -= 1
         weight = kwargs.get("weight")
         return args, kwargs | {"weight": (layer.weight if weight is None else weight).detach()}
+
+
+def _unscaled_logits(**keywords: Any) -> Any:
+    """What veRL's `_postprocess` returns: logits without MuP's factor."""
+    return Logits()(**keywords | {"scale_logits": lambda logits: logits})
 
 
 def state_of(path: find.HookPath) -> Installed | None:

@@ -17,7 +17,7 @@ from torch.nn import Module
 from ..fused_head.problem import needed
 from ..hook import call as hook
 from ..hook.attach import call_along
-from ..hook.find import INSTALLING, find_language_model, takes_hook
+from ..hook.find import INSTALLING, find_language_model
 from ..hook.head import refuse_critic
 from . import batches, installed
 from .installed import FusedProcessor, Numbers
@@ -43,7 +43,8 @@ def fused_output_processor(
 ) -> Any:
     """The `output_processor` of veRL 0.9: `log_probs` and `entropy` of every token, flat in the order of `labels`.
 
-    `context` is anything with a `temperature`. A direct call with `numbers="megatron"` and MuP needs `scale_logits`.
+    `context` is anything with a `temperature`, or a `HookContext`. The keywords named here are enough to call it
+    directly, but `numbers="megatron"` with MuP needs the hook's `scale_logits`, too.
     """
     say_once(__name__)
     installed.warn_where_kept("fused_output_processor", numbers, config)
@@ -65,9 +66,10 @@ def fused_output_processor(
 def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
     """Return fused results from every forward with labels, until `unpatch_fused_forward`.
 
-    A forward for inference or with its own `output_processor` is left alone. `numbers="megatron"` are those of its own
-    logits. With "verl" MuP does not scale them; with TP but no SP, hidden-state gradients are not summed; the last
-    token of a nested sequence predicts the next of the row; no MTP unless asked for; a call takes one packed row.
+    A forward for inference or with its own `output_processor` is left alone. A second call only changes `numbers`:
+    "megatron" are those of Megatron's own logits. With "verl" MuP does not scale the logits; with TP but no SP,
+    hidden-state gradients are not summed over ranks; the last token of a sequence in a nested batch predicts the next
+    token of the row; no MTP unless asked for; and a direct call takes one packed row and returns flat results.
     """
     say_once(__name__)
     path = installed.path_in(model)
@@ -104,10 +106,11 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         data_format: batches.DataFormat = "thd",
         mtp_enable_train: bool | None = None,
     ) -> Any:
-        """All tensors `[b, s]`; log-probs are 0 where `labels_mask` is false, without labels logits come back.
+        """All tensors `[b, s]`, labels aligned with the outputs; log-probs are 0 where `labels_mask` is false.
 
-        `temperature` may be one per sequence or per token. `mtp_enable_train`: also train MTP on these labels; None:
-        with Megatron's numbers, if `patch_postprocess` was called.
+        Without labels, logits `[b, s, vocab / tp]`. `sequence_parallel` is read from the model. `temperature` may be
+        one per sequence or per token. `mtp_enable_train`: also train MTP, on the labels that `labels_mask` selects;
+        None: with Megatron's numbers, if `patch_postprocess` was called.
         """
         target = _FusedTarget(model)
         batch = batches.batch_of(input_ids, attention_mask, target.path.model.config, data_format)
@@ -149,7 +152,11 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         mtp_enable_train: bool | None = None,
         mtp_loss_normalization_factor: float | None = None,
     ) -> Any:
-        """Nested tensors `[b, ragged]`; labels are token ids, shifted here; `loss_mask` is for the MTP loss."""
+        """Nested tensors `[b, ragged]`; labels are token ids and are shifted one to the left within each sequence here.
+
+        With Megatron's numbers the log-prob of a sequence's last token is 0; without labels nested logits come back.
+        `loss_mask`, nested like the tokens, selects the tokens of the MTP loss.
+        """
         target = _FusedTarget(model)
         row: dict[str, Any] = {"local_cp_size": local_cp_size, "pad_to_length_bucket": pad_to_length_bucket}
         batch = batches.batch_of(input_ids, None, target.path.model.config, data_format, cp_layout=cp_layout, **row)
@@ -172,10 +179,8 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
                 packed = arguments.get("packed_seq_params")
                 if mtp_loss_normalization_factor is not None and packed is not None:
                     setattr(packed, installed.NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
-            if target.numbers == "verl":  # a sequence's last has the row's next (one rank) or its own first
-                in_a_row = "packed_seq_params" in arguments and batch.row.cp_size == 1
-                rolled = batches.next_in_sequence(labels, None)
-                known = batch.pack(labels).roll(-1, -1) if in_a_row else batch.pack(rolled)
+            if target.numbers == "verl":
+                known = batches.labels_like_verl(batch, labels)
         temperature = _row_temperature(temperature, input_ids, batch)
         names = ("log_probs", "entropy") if calculate_entropy else ("log_probs",)
         return target.results(batch, arguments, known, temperature, names)
@@ -187,6 +192,8 @@ fused_forward_no_padding_gen = fused_forward_model_engine  # its name in veRL 0.
 
 
 class _FusedTarget:
+    """The model of one call: the way to its language model, what the shims installed there, and whose numbers."""
+
     def __init__(self, model: Module) -> None:
         self.model, self.path = model, find_language_model(model)
         self.state = installed.state_of(self.path)
@@ -221,9 +228,7 @@ class _FusedTarget:
         """The model with `processor` at its output: by keyword where nothing is in the way, else installed."""
         path, model = self.path, self.model
         config: Any = path.model.config
-        known = all(type(one).__module__.startswith(("megatron.core.", "torch.")) for one in path.wrappers)
-        known = known and path.has_hook and all(takes_hook(one.forward) for one in path.wrappers)
-        if known and not config.mtp_num_layers and not hook.is_inference(keywords):
+        if path.passes_keywords and not config.mtp_num_layers and not hook.is_inference(keywords):
             installed.refuse_patches(path)
             return call_along(path, model, processor, hook.complete_context(context, path.model), (), keywords)
         with INSTALLING:
@@ -247,11 +252,13 @@ class _FusedTarget:
         """Whether this call has an MTP loss."""
         if asked is not None:
             return asked
-        wanted = self.path.model.training and torch.is_grad_enabled()
-        wanted = wanted and self.state is not None and self.state.logits is not None
+        training = self.path.model.training and torch.is_grad_enabled()
+        wanted = self.state is not None and self.state.logits is not None and training
         if wanted and self.numbers == "verl":
-            text = "MTP is not trained, because veRL's fused forward leaves it out; pass mtp_enable_train=True"
-            warnings.warn(f'{text}, or call patch_fused_forward(model, numbers="megatron").', UserWarning, stacklevel=3)
+            text = (
+                "MTP is not trained, because veRL's fused forward leaves it out; pass mtp_enable_train=True, or call "
+            )
+            warnings.warn(f'{text}patch_fused_forward(model, numbers="megatron").', UserWarning, stacklevel=3)
             return False
         return wanted
 

@@ -7,7 +7,7 @@ require_hook(__name__, unpatched=True)
 import logging
 import warnings
 from functools import partial
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from megatron.core import tensor_parallel
@@ -15,8 +15,8 @@ from megatron.core.transformer.multi_token_prediction import MultiTokenPredictio
 from torch import Tensor
 from torch.nn import Module
 
-from ..changed_heads import detach_mtp_inputs
 from ..hook.call import HookError
+from ..hook.changed_heads import detach_mtp_inputs
 from ..hook.find import Handle, refuse_patched
 from . import installed
 
@@ -28,7 +28,8 @@ _recomputed: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
 def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, numbers: installed.Numbers = "verl") -> None:
     """Return logits from a forward with labels, with Megatron's own MTP loss; without labels run no MTP.
 
-    `mtp_updates_lm_head`: as in veRL since megatron-core 0.17. `numbers="megatron"` scales the logits under MuP.
+    `mtp_updates_lm_head`: whether the MTP loss may change the LM head, as in veRL's releases on megatron-core 0.17 and
+    later. `numbers="megatron"` scales the logits under MuP, as Megatron does and veRL does not.
     """
     say_once(__name__)
     path = installed.path_in(model)
@@ -54,7 +55,10 @@ def unpatch_postprocess(model: Module) -> None:
 
 
 def patch_mtp_layer_get_embeddings(model: Module, *, every_depth: bool = False) -> bool:
-    """Keep the MTP loss out of decoder and embedding, and as in veRL 0.7 `every_depth` out of those before it."""
+    """Keep the MTP loss out of the decoder and the embedding; returns whether anything was changed.
+
+    `every_depth`: also keep the loss of each depth out of the depths before it, as veRL 0.7 did.
+    """
     say_once(__name__, "PyTorch's hooks")
     inner, layers = _mtp_of(model)
     if not layers or inner in _detached:
@@ -139,16 +143,20 @@ class RecomputedMtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
         self, hidden_states: Tensor, decoder_input: Tensor, padding_mask: Tensor | None = None, **rest: Any
     ) -> Tensor:
         if padding_mask is None:
-            return cast(Tensor, super()._checkpointed_forward(hidden_states, decoder_input, **rest))
+            result: Tensor = super()._checkpointed_forward(hidden_states, decoder_input, **rest)
+            return result
         if self.config.fp8 or self.config.fp4:
             text = "this megatron-core cannot recompute an MTP layer with a padding mask in fp8 or fp4"
             raise HookError(f"{text}; upgrade to 0.19.")
 
-        def run(hidden_states: Tensor, decoder_input: Tensor) -> Any:
-            given = {"hidden_states": hidden_states, "decoder_input": decoder_input, "padding_mask": padding_mask}
-            return self._proj_and_transformer_layer(**given, **rest)
+        def run(hidden_states: Tensor, decoder_input: Tensor) -> Tensor:
+            result: Tensor = self._proj_and_transformer_layer(
+                hidden_states=hidden_states, decoder_input=decoder_input, padding_mask=padding_mask, **rest
+            )
+            return result
 
         if self.config.recompute_method == "block":  # Megatron does not recompute MTP layers in blocks
-            return cast(Tensor, run(hidden_states, decoder_input))
+            return run(hidden_states, decoder_input)
         kept = self.config.distribute_saved_activations
-        return cast(Tensor, tensor_parallel.checkpoint(run, kept, hidden_states, decoder_input))
+        recomputed: Tensor = tensor_parallel.checkpoint(run, kept, hidden_states, decoder_input)
+        return recomputed

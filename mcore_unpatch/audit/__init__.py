@@ -1,4 +1,4 @@
-"""Is the Megatron of this process the one that is installed? See docs/how-to/audit.md.
+"""Is the Megatron of this process the one that is installed? See docs/audit.md.
 
     from mcore_unpatch import audit
 
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -27,9 +29,6 @@ __all__ = [
     "AuditError", "AuditReport", "Deviation", "HookOutcome", "ModelHook", "Rebinding", "audit", "expect", "forbid",
     "hook_works", "watch",
 ]  # fmt: skip
-
-
-_ABSENT = object()
 
 
 def audit(model: Any = None, *, files: bool = True) -> AuditReport:
@@ -106,10 +105,10 @@ def _about(targets: Sequence[str], model: Any) -> list[Deviation]:
 
 
 def _exists(target: str, modules: list[ModuleType], seen: list[Deviation]) -> bool:
-    def holds(module: ModuleType) -> bool:
-        held: Any = module
-        for part in target.removeprefix(f"{module.__name__}.").split("."):
-            held = getattr(held, part, _ABSENT)
-        return held is not _ABSENT
-
-    return target in sys.modules or any(matches(one.name, target) for one in seen) or any(map(holds, modules))
+    if any(matches(deviation.name, target) for deviation in seen) or target in sys.modules:
+        return True
+    for module in modules:
+        with suppress(AttributeError):
+            attrgetter(target.removeprefix(f"{module.__name__}."))(module)
+            return True
+    return False

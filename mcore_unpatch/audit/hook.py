@@ -31,12 +31,21 @@ class HookOutcome:
 
     def __str__(self) -> str:
         """One sentence."""
-        lost = f"The hook is lost: {self.at} {self.how} output_processor.{f' {self.said}' if self.said else ''}"
-        return {
-            "called": "The hook works: the processor was called.",
-            "no output": "This pipeline stage has no output; ask on the last one.",
-            "failed": f"The forward failed before the hook: {self.said}",
-        }.get(self.how, lost)
+        if self.how == "called":
+            return "The hook works: the processor was called."
+        if self.how == "no output":
+            return "This pipeline stage has no output; ask on the last one."
+        if self.how == "failed":
+            return f"The forward failed before the hook: {self.said}"
+        return f"The hook is lost: {self.at} {self.how} output_processor.{f' {self.said}' if self.said else ''}"
+
+
+class _Sentinel:
+    called = False
+
+    def __call__(self, **keywords: Any) -> Any:
+        self.called = True
+        return keywords["hidden_states"]
 
 
 def hook_works(model: Any, inputs: Mapping[str, Any] | None = None) -> HookOutcome:
@@ -58,12 +67,9 @@ def hook_works(model: Any, inputs: Mapping[str, Any] | None = None) -> HookOutco
 
 
 def _on_forward(chunk: Any, path: HookPath, inputs: Mapping[str, Any] | None) -> HookOutcome:
-    called, received = [], []
+    sentinel = _Sentinel()
+    received: list[Any] = []
     error: Exception | None = None
-
-    def sentinel(**keywords: Any) -> Any:  # wrappers go on with the output of the model
-        called.append(sentinel)
-        return keywords["hidden_states"]
 
     def listen(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
         if kwargs.get("output_processor") is sentinel:
@@ -77,7 +83,7 @@ def _on_forward(chunk: Any, path: HookPath, inputs: Mapping[str, Any] | None) ->
             chunk(**given, output_processor=sentinel)
         except Exception as caught:
             error = caught
-    if called:
+    if sentinel.called:
         return HookOutcome("called")
     last = received[-1] if received else chunk
     method = origin_of(last.forward)
@@ -120,7 +126,8 @@ def _tiny_inputs(chunk: Any, model: Any, inputs: Mapping[str, Any] | None) -> It
             chunk.eval()
             if not is_first:
                 rows = length // (config.tensor_model_parallel_size if config.sequence_parallel else 1)
-                model.set_input_tensor(weight.new_zeros(rows, 1, config.hidden_size))
+                like = {"dtype": weight.dtype, "device": weight.device}
+                model.set_input_tensor(torch.zeros(rows, 1, config.hidden_size, **like))
             yield given
         finally:
             for module, mode in modes:

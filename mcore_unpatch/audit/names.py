@@ -7,7 +7,6 @@ ImportError`); any of them counts. A decorated function is looked for inside wha
 
 from __future__ import annotations
 
-import linecache
 import re
 import sys
 from collections import defaultdict
@@ -47,6 +46,10 @@ class OwnCode:
         """The source."""
         return Path(self.file).read_text(encoding="utf-8", errors="replace")
 
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.splitlines()
+
     def holds(self, value: Any, name: str) -> bool:
         """Whether a value is what this file defines as `name`, decorators of the file included."""
         codes = self.by_name[name]
@@ -81,8 +84,10 @@ class OwnCode:
 
     def _may_be_wrapped(self, name: str) -> bool:
         """Whether the file decorates `name`, or assigns it as well."""
-        heads = (linecache.getline(self.file, code.co_firstlineno) for code in self.by_name[name])
-        return any(line.lstrip().startswith("@") for line in heads) or self._is_assigned(name)
+        firsts = (
+            line for code in self.by_name[name] for line in self._lines[code.co_firstlineno - 1 : code.co_firstlineno]
+        )
+        return any(line.lstrip().startswith("@") for line in firsts) or self._is_assigned(name)
 
     def _is_assigned(self, name: str) -> bool:
         """Whether the file also binds `name` in another way: the fallback of an import that fails is a definition."""

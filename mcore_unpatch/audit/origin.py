@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache, partial
+from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -132,15 +133,18 @@ def way_in(value: Any, wanted: Any, depth: int = _DEPTH) -> list[Any] | None:
 def _of_class(cls: type) -> CodeOrigin:
     module = cls.__module__
     file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return CodeOrigin(f"{module}.{cls.__qualname__}", file, _line_of(cls), package_of(module))
+    line = getattr(cls, "__firstlineno__", 0) or _line_of_class(file, cls.__name__)
+    return CodeOrigin(f"{module}.{cls.__qualname__}", file, line, package_of(module))
 
 
 @cache
-def _line_of(cls: type) -> int:
+def _line_of_class(file: str, name: str) -> int:
     try:
-        return inspect.findsource(cls)[1] + 1
-    except (OSError, TypeError, SyntaxError):
+        text = Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return 0
+    head = re.search(rf"^\s*class {re.escape(name)}\b", text, re.MULTILINE)
+    return text.count("\n", 0, head.end()) + 1 if head else 0
 
 
 _by_file: dict[str, str] = {}

@@ -53,10 +53,13 @@ class Deviation:
             return f"{self.name} still holds the original of {self.of}, which is rebound"
         if self.kind == "file":
             return f"{self.name} {self.by.name}"
-        more = ", ..." if len(self.where) > 1 else ""
-        on = f" ({len(self.where)}: {self.where[0]}{more})" if self.where else ""
-        order = f"; in this order: {', then '.join(map(str, self.order))}" if self.order else ""
-        return f"{self.name} {_WORDS[self.kind]}{on}, by {self.by}{order}"
+        said = f"{self.name} {_WORDS[self.kind]}"
+        if self.where:
+            said += f" ({len(self.where)}: {self.where[0]}{', ...' if len(self.where) > 1 else ''})"
+        said += f", by {self.by}"
+        if self.order:
+            said += f"; in this order: {', then '.join(map(str, self.order))}"
+        return said
 
     @property
     def key(self) -> str:
@@ -130,14 +133,15 @@ class AuditReport:
 
 def load(file: Path) -> AuditReport:
     """Read a report again; raises `UsageError` for anything else."""
-    text = reading.required(file)
     try:
-        data = json.loads(text)
+        data = json.loads(reading.read(file))
         if data.pop("version") != VERSION:
             raise ValueError("another version")
         kinds = {"deviations": Deviation, "hooks": ModelHook, "rebindings": Rebinding}
         lists: dict[str, Any] = {key: [_read(kind, row) for row in data[key]] for key, kind in kinds.items()}
         return AuditReport(**{**data, **lists})
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UsageError(f"{file} is not a report of `unpatch audit`, version {VERSION}.") from None
 
@@ -152,8 +156,9 @@ def _read(kind: type, row: dict[str, Any]) -> Any:
 
 def this_rank() -> str:
     """A name for this process: its rank where a launcher says one, else host and process id."""
-    rank = os.environ.get("RANK")
-    return f"rank{rank}" if rank else f"{socket.gethostname()}-{os.getpid()}"
+    if rank := os.environ.get("RANK"):
+        return f"rank{rank}"
+    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def differences(reports: Sequence[tuple[str, AuditReport]]) -> list[tuple[str, list[str], list[str]]]:
@@ -166,7 +171,8 @@ def differences(reports: Sequence[tuple[str, AuditReport]]) -> list[tuple[str, l
         for key, said in facts:
             holders = told.setdefault(key, (said, []))[1]
             holders += [label] if label not in holders else []
-    rows = ((said, has, [label for label, _ in reports if label not in has]) for said, has in told.values())
+    everyone = [label for label, _ in reports]
+    rows = ((said, holders, [label for label in everyone if label not in holders]) for said, holders in told.values())
     return [row for row in rows if row[2]]
 
 

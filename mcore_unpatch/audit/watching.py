@@ -10,9 +10,7 @@ from __future__ import annotations
 import dis
 import sys
 import sysconfig
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -165,11 +163,14 @@ def _monitor(running: Watch) -> None:
     packages = ("torch", "triton", "numpy", "megatron/core", "megatron/training")
     installed = [f"{folder}/{name}/" for folder in sys.path if folder.endswith("-packages") for name in packages]
     skipped = ("<frozen", str(Path(__file__).parent), *own, *installed)
-    is_skipped = cache(lambda file: file.startswith(skipped))
-    idle: Counter[CodeType] = Counter()
+    of_interest: dict[str, bool] = {}
+    idle: dict[CodeType, int] = {}
 
     def look_at(code: CodeType) -> None:
-        if not is_skipped(code.co_filename) and running.may_rebind(code) and (lines := _stored(code)):
+        file = code.co_filename
+        if file not in of_interest:
+            of_interest[file] = not file.startswith(skipped)
+        if of_interest[file] and running.may_rebind(code) and (lines := _stored(code)):
             running.stores[code] = lines
             monitoring.set_local_events(tool, code, events.PY_RETURN | events.PY_YIELD)
 
@@ -181,7 +182,7 @@ def _monitor(running: Watch) -> None:
         if running.compare(f"{code.co_qualname} returned", running.stores.get(code), sys._getframe(1)):
             idle[code] = 0
         else:
-            idle[code] += 1
+            idle[code] = idle.get(code, 0) + 1
             if idle[code] >= _PATIENCE:
                 monitoring.set_local_events(tool, code, 0)
 

@@ -12,17 +12,26 @@ from pathlib import Path
 from mcore_unpatch.audit.origin import CodeOrigin
 from mcore_unpatch.audit.report import Deviation
 
+DISTRIBUTION = "megatron-core"
 
-def installed() -> metadata.Distribution | None:
-    """The distribution whose files an import of `megatron.core` finds; None where they come from a checkout."""
+
+def folder_in_use() -> Path | None:
+    """The folder that holds the `megatron/core` which an import finds; nothing is imported."""
     try:
         spec = find_spec("megatron.core")
     except (ImportError, ValueError):
         return None
     places = list(spec.submodule_search_locations or ()) if spec else []
-    folders = [Path(place).resolve().parents[1] for place in places[:1]]
-    found = metadata.distributions(name="megatron-core")
-    return next((one for one in found if Path(str(one.locate_file(""))).resolve() in folders), None)
+    return Path(places[0]).resolve().parents[1] if places else None
+
+
+def installed() -> metadata.Distribution | None:
+    """The distribution whose files an import finds; None where they come from a checkout."""
+    folder = folder_in_use()
+    for distribution in metadata.distributions(name=DISTRIBUTION):
+        if folder is not None and Path(str(distribution.locate_file(""))).resolve() == folder:
+            return distribution
+    return None
 
 
 def changed_files() -> tuple[list[Deviation], list[str]]:
@@ -36,8 +45,8 @@ def changed_files() -> tuple[list[Deviation], list[str]]:
     seen = []
     for name, digest in written.items():
         try:
-            own = urlsafe_b64encode(hashlib.sha256((top / name).read_bytes()).digest()).rstrip(b"=").decode()
-            if digest.startswith("sha256=") and f"sha256={own}" != digest:
+            own = hashlib.sha256((top / name).read_bytes()).digest() if digest.startswith("sha256=") else b""
+            if own and urlsafe_b64encode(own).rstrip(b"=").decode() != digest.removeprefix("sha256="):
                 seen.append(_file(name, top / name, "differs from the wheel"))
         except OSError:
             seen.append(_file(name, top / name, "is missing, though the wheel has it"))

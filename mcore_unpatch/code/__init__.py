@@ -12,9 +12,8 @@
 | `names`, `expressions`, `members` | what an expression is, by its kind, by what it is a member of; kept by node |
 | `conditions` | what decides on the way to a node; which bindings reach it |
 | `reached` | whether all of that comes out as it must on one release |
-| `evaluate`, `worth` | what the expressions in conditions are worth on one release |
+| `evaluate`, `literals`, `worth` | what the expressions in conditions are worth on one release |
 
-A library is a parameter: `library.every` and `library.detailed` answer for it. What is not known is empty, never a
-guess.
+A library is a parameter: `library.interface` says what is asked of it. What is not known is empty, never a guess.
 A file that is no Python 3 is left out, and `Index.unreadable` says why.
 """

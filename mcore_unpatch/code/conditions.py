@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import itertools
-import operator
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from functools import partial
 from typing import Any, NamedTuple
 
 from mcore_unpatch.code.module import Binding, BindingKind
@@ -19,12 +16,11 @@ from mcore_unpatch.code.syntax import (
     ancestors,
     block_of,
     is_try,
-    parent_of,
     spelled,
 )
 
 _LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
-_NEAREST = 40  # statements above a node that are asked, in each block around it
+_NEAREST = 40  # statements above a node that are looked at, in each block around it
 
 
 class Way(StrEnum):
@@ -58,22 +54,16 @@ def conditions(node: ast.AST) -> Iterator[Condition]:
         if not isinstance(child, ast.stmt):
             continue
         block = block_of(parent, child)
-        above = [one for one in _leaving(parent, block) if _position(one) < _position(child)]
-        yield from (Condition(Way.PASSED, statement) for statement in reversed(above[-_NEAREST:]))
+        above = block[: next((number for number, each in enumerate(block) if each is child), 0)]
+        in_function = not isinstance(parent, ast.Module)
+        for statement in reversed(above[-_NEAREST:]):
+            if may_leave(statement) or (in_function and isinstance(statement, (ast.Import, ast.ImportFrom))):
+                yield Condition(Way.PASSED, statement)
         if is_try(parent) and (block is parent.body or block is parent.orelse):
-            tried = itertools.takewhile(partial(operator.is_not, child), parent.body)  # all of it for the `else`
-            yield Condition(Way.TRIED, parent, before=tuple(tried)[-_NEAREST:])
+            before = above if block is parent.body else parent.body
+            yield Condition(Way.TRIED, parent, before=tuple(before[-_NEAREST:]))
         if isinstance(child, NAMED_FUNCTIONS):
             yield from (Condition(Way.TEST, test, True) for test in _asked_by_decorators(child))
-
-
-def _leaving(parent: Any, block: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements of a block that may leave it, and in a function what it imports; kept with the block."""
-    kept: dict[int, list[ast.stmt]] = parent.__dict__.setdefault("_leaving", {})
-    if id(block) not in kept:
-        imports = () if isinstance(parent, ast.Module) else (ast.Import, ast.ImportFrom)
-        kept[id(block)] = [one for one in block if may_leave(one) or isinstance(one, imports)]
-    return kept[id(block)]
 
 
 def _within_expression(parent: ast.AST, child: ast.AST) -> Iterator[Condition]:
@@ -92,28 +82,16 @@ def _asked_by_decorators(function: ast.AST) -> list[ast.expr]:
     """What a registry asks before it calls a function: `@register(condition=lambda context: ...)`."""
     calls = [one for one in getattr(function, "decorator_list", ()) if isinstance(one, ast.Call)]
     asked = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "condition"]
-    return [each.body if isinstance(each, ast.Lambda) else _called(each) for each in asked]
+    return [each.body for each in asked if isinstance(each, ast.Lambda)]
 
 
-def _called(function: ast.expr) -> ast.expr:
-    """A call of what is named, which stands where the name does; one for all that ask."""
-    if "_called" not in function.__dict__:
-        call = ast.copy_location(ast.Call(function, [], []), function)
-        call._parent = parent_of(function)  # type: ignore[attr-defined]
-        function._called = call  # type: ignore[attr-defined]
-    return function._called  # type: ignore[attr-defined, no-any-return]
-
-
-def may_leave(statement: ast.stmt, by_choice: bool = False) -> bool:
-    """Whether a statement returns, raises or leaves the loop, always or in one of its branches.
-
-    by_choice: where that is no error, which ends more than what stands behind it.
-    """
+def may_leave(statement: ast.stmt) -> bool:
+    """Whether a statement returns, raises or leaves the loop, always or in one of its branches."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Call) and spelled(statement.value.func) in _LEAVES
-    if isinstance(statement, (ast.Raise, ast.Assert)):
-        return not by_choice
-    return isinstance(statement, EXITS) or any(may_leave(inner, by_choice) for inner in _blocks(statement))
+    if isinstance(statement, (*EXITS, ast.Assert)):
+        return True
+    return any(may_leave(inner) for inner in _blocks(statement))
 
 
 def _blocks(statement: ast.stmt) -> Iterable[ast.stmt]:

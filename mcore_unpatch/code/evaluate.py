@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from mcore_unpatch.code.conditions import may_leave
+from mcore_unpatch.code.literals import LITERALS, several
 from mcore_unpatch.code.members import member
 from mcore_unpatch.code.module import Binding, BindingKind, Scope, inner_scope, is_method, scope_of
 from mcore_unpatch.code.syntax import (
@@ -18,17 +18,15 @@ from mcore_unpatch.code.syntax import (
     default_of,
     own_nodes,
     parameters,
-    parent_of,
     spelled,
     walk,
 )
-from mcore_unpatch.code.values import Kind, Value, Values, texts
+from mcore_unpatch.code.values import Kind, Value, Values
 from mcore_unpatch.code.worth import (
     ABSENT,
     BUILTINS,
-    LITERALS,
+    LONGEST,
     MISSING,
-    TRUE_SOMEHOW,
     UNKNOWN,
     VERSION_PARTS,
     Given,
@@ -37,7 +35,6 @@ from mcore_unpatch.code.worth import (
     called_on,
     known,
     same,
-    several,
     tried,
     version,
 )
@@ -91,8 +88,8 @@ def _stands_behind(at: ast.AST, node: ast.AST) -> bool:
 
 
 def _is_bound(run: OnRelease, binding: Binding, home: Scope, here: ast.AST, given: Given | None) -> bool | None:
-    imported = _imported_name(binding)
-    if imported and _cannot_be_imported(run, imported):
+    imported = _imported_name(run, binding)
+    if imported and run.release.has(imported) is False:
         return False
     if binding.kind == BindingKind.PARAMETER:
         return True
@@ -101,20 +98,14 @@ def _is_bound(run: OnRelease, binding: Binding, home: Scope, here: ast.AST, give
     return run.between(binding.node, here, given)
 
 
-def _cannot_be_imported(run: OnRelease, name: str) -> bool:
-    if run.names.library.within(name):
-        return run.release.has(name) is False
-    return run.refuses(name) is True
-
-
-def _imported_name(binding: Binding) -> str:
-    """The dotted name that a binding imports."""
+def _imported_name(run: OnRelease, binding: Binding) -> str:
+    """The dotted name of the library that a binding imports."""
     name = ""
     if binding.kind == BindingKind.FROM and not binding.node.level:
         name = f"{binding.node.module}.{binding.value.name}"
     elif binding.kind == BindingKind.IMPORT:
         name = binding.value.name
-    return name
+    return name if run.names.library.within(name) else ""
 
 
 def _remembered(run: OnRelease, binding: Binding, home: Scope, given: Given | None) -> object:
@@ -133,8 +124,6 @@ def _of_binding(run: OnRelease, binding: Binding, home: Scope, given: Given | No
         return UNKNOWN if isinstance(value, (list, set, dict)) and not value else value  # it is there to be filled
     if binding.kind == BindingKind.PARAMETER:
         return UNKNOWN
-    if run.refuses(_imported_name(binding)) is False:
-        return TRUE_SOMEHOW
     if binding.kind == BindingKind.FROM:
         source = run.names.imported_from(binding, home)
         if source.kind == Kind.MODULE and source.node is not None:
@@ -211,6 +200,11 @@ def _builtin(run: OnRelease, name: str, node: ast.Call, given: Given | None) -> 
         return _hasattr(run, node.args[0], node.args[1], given)
     if name == "getattr" and len(node.args) >= 2:
         return _getattr(run, node, given)
+    if name == "map" and len(node.args) == 2 and isinstance(node.args[0], ast.Name):
+        values, function = run.value(node.args[1], given), BUILTINS.get(node.args[0].id)
+        if function is None or not isinstance(values, (str, tuple, list)) or len(values) > LONGEST:
+            return UNKNOWN
+        return tried(lambda: tuple(map(function, values)))
     arguments = several(run, node.args, given)
     if name not in BUILTINS or arguments is None or node.keywords:
         return UNKNOWN
@@ -219,10 +213,10 @@ def _builtin(run: OnRelease, name: str, node: ast.Call, given: Given | None) -> 
 
 def _hasattr(run: OnRelease, subject: ast.expr, attribute: ast.expr, given: Given | None) -> object:
     base, name = run.value(subject, given), run.value(attribute, given)
-    if not isinstance(name, str):
+    if not isinstance(name, str) or name.startswith("__"):
         return UNKNOWN
-    if not isinstance(base, Value) or name.startswith("__"):
-        return _marked(run, subject, name)
+    if not isinstance(base, Value):
+        return False if _is_mark(run, subject, name) else UNKNOWN
     library = run.names.library
     if base.kind in (Kind.MODULE, Kind.CLASS, Kind.INSTANCE):
         owners = [base.name] if base.kind == Kind.MODULE and base.node is None else run.names.of_library(base)
@@ -239,34 +233,16 @@ def _hasattr(run: OnRelease, subject: ast.expr, attribute: ast.expr, given: Give
                 if has is not True and _is_added(run, base, name, subject):
                     return UNKNOWN
                 if has is None and run.is_later and not ever:
-                    if _is_negated(subject) and _is_added(run, base, name, subject, anywhere=True):
-                        return UNKNOWN  # it fills a gap, whoever else does
                     return not _is_mark(run, subject, name)  # who asks for what no release has was told that it comes
                 return known(has)
-    return _marked(run, subject, name)
+    return False if _is_mark(run, subject, name) else UNKNOWN
 
 
-def _marked(run: OnRelease, subject: ast.expr, name: str) -> object:
-    """Nothing has a mark the first time; what only something marked runs may run all the same."""
-    call = parent_of(subject)
-    around = parent_of(call) if call is not None else None
-    is_asked_for = isinstance(around, ast.If) and around.test is call and not may_leave(around.body[-1])
-    return False if _is_mark(run, subject, name) and not is_asked_for else UNKNOWN
-
-
-def _is_negated(subject: ast.expr) -> bool:
-    """`not hasattr(subject, ...)`."""
-    call = parent_of(subject)
-    return call is not None and isinstance(around := parent_of(call), ast.UnaryOp) and isinstance(around.op, ast.Not)
-
-
-def _is_added(run: OnRelease, base: Value, name: str, subject: ast.expr, anywhere: bool = False) -> bool:
+def _is_added(run: OnRelease, base: Value, name: str, subject: ast.expr) -> bool:
     """Whether the file puts such a name there above: on the same thing, as far as is known, not on its own objects."""
     for store in scope_of(subject).module.stores:
         target = store.target
-        if not isinstance(target, ast.Attribute) or target.attr != name:
-            continue
-        if target.lineno >= subject.lineno and not anywhere:
+        if not isinstance(target, ast.Attribute) or target.attr != name or target.lineno >= subject.lineno:
             continue
         others = run.names.of(target.value)
         apart = base.kind == Kind.MODULE and others and all(one.name != base.name for one in others)
@@ -282,39 +258,25 @@ def _is_mark(run: OnRelease, subject: ast.expr, name: str) -> bool:
     if function is None or library.owners(name) or next(iter(library.modules_with(name)), None):
         return False
     path = spelled(subject)
-    calls = (call for call in function.module.calls if _sets(run, call, name, function.node))
-    writes: list[tuple[ast.expr, ast.expr | None]] = [(call.args[0], call.args[2]) for call in calls]
+    read = [one.lineno for one in walk(function.node) if isinstance(one, ast.Attribute) and one.attr == name]
     for store in function.module.stores:
         target = store.target
-        if isinstance(target, ast.Attribute) and target.attr == name and _is_inside(target, function.node):
-            read = [one.lineno for one in walk(function.node) if isinstance(one, ast.Attribute) and one.attr == name]
-            if target.lineno <= min(read, default=0):
-                writes.append((target.value, store.value))
-    return any(spelled(base) == path or (isinstance(base, ast.Name) and _is_true(value)) for base, value in writes)
-
-
-def _sets(run: OnRelease, call: ast.Call, name: str, function: ast.AST) -> bool:
-    """Whether a call within a function is `setattr(object, name, value)`."""
-    if len(call.args) != 3 or spelled(call.func) != "setattr" or not _is_inside(call, function):
-        return False
-    return name in texts(run.names.of(call.args[1]))
-
-
-def _is_inside(node: ast.AST, outer: ast.AST) -> bool:
-    return any(parent is outer for parent, _ in ancestors(node))
-
-
-def _is_true(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is True
+        if isinstance(target, ast.Attribute) and target.attr == name and target.lineno <= min(read, default=0):
+            if any(parent is function.node for parent, _ in ancestors(target)):
+                flag = isinstance(store.value, ast.Constant) and store.value.value is True
+                if spelled(target.value) == path or (flag and isinstance(target.value, ast.Name)):
+                    return True
+    for call in own_nodes(function.node, ast.Call):
+        if spelled(call.func) == "setattr" and len(call.args) == 3 and spelled(call.args[0]) == path:
+            if name in {one.name for one in run.names.of(call.args[1]) if one.kind == Kind.TEXT}:
+                return True
+    return False
 
 
 def _getattr(run: OnRelease, node: ast.Call, given: Given | None) -> object:
     base, name = run.value(node.args[0], given), run.value(node.args[1], given)
     if not isinstance(name, str):
         return UNKNOWN
-    fact = run.release.version_fact(base.name, name) if isinstance(base, Value) and base.kind == Kind.MODULE else None
-    if fact is not None:
-        return fact
     has = _hasattr(run, node.args[0], node.args[1], given)
     if has is False and len(node.args) == 3:
         default = run.value(node.args[2], given)

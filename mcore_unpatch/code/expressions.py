@@ -13,10 +13,9 @@ from mcore_unpatch.code.values import Frame, Kind, Resolving, Value, Values, cla
 
 MOST_TEXTS = 40
 # Calls that give back what they are given, or a part of it.
-_HAND_BACK = "list tuple iter reversed sorted set next copy deepcopy values unwrap_model"
+_HAND_BACK = "list tuple iter reversed sorted set enumerate cast next copy deepcopy values unwrap_model"
 _WRAP = "partial partialmethod staticmethod classmethod wraps MethodType no_grad contextmanager lru_cache cache"
-_WRAPS = frozenset(_WRAP.split())
-_GIVES_BACK = _WRAPS.union(_HAND_BACK.split())
+_GIVES_BACK = frozenset(f"{_HAND_BACK} {_WRAP}".split())
 _MOVES = ("to", "cuda", "cpu", "half", "bfloat16", "float", "eval", "train")
 _IMPORTERS = {"import_module", "__import__", "safe_import", "safe_import_from", "locate", "resolve_name", "get_class"}
 _SAME_OBJECT = ("__self__", "__func__", "__wrapped__", "__dict__")
@@ -49,8 +48,7 @@ def _call(names: Resolving, node: ast.Call, frame: Frame | None) -> Values:
     values = [made for value in called for made in _made(names, value, node, frame)]
     if first is not None and name in _GIVES_BACK:
         if not any(value.kind != Kind.OTHER for value in values):
-            given = names.of(first, frame)
-            return tuple(one if one.node else one._replace(wrapped=True) for one in given) if name in _WRAPS else given
+            return names.of(first, frame)
     if not values and name in _MOVES and isinstance(node.func, ast.Attribute):
         return tuple(value for value in names.of(node.func.value, frame) if value.kind == Kind.INSTANCE)
     return tuple(values)
@@ -64,9 +62,10 @@ def _made(names: Resolving, called: Value, node: ast.Call, frame: Frame | None) 
         return result(names, called.node, node, frame)
     if called.kind == Kind.FUNCTION:
         made = names.library.result(called.name)
-        return (Value(Kind.INSTANCE, made),) if made else ()
-    if called.kind == Kind.OTHER and called.name.rpartition(".")[2] in _IMPORTERS:  # under another name
-        return _imported(names, node, frame) or ()
+        if len(made) > 1:
+            parts = tuple((Value(Kind.INSTANCE, each),) if each else () for each in made)
+            return (Value(Kind.ITEMS, "", None, None, parts),)
+        return (Value(Kind.INSTANCE, made[0]),) if made and made[0] else ()
     return (called,) if called.kind == Kind.ITEMS else ()
 
 
@@ -110,28 +109,7 @@ def _imported(names: Resolving, node: ast.Call, frame: Frame | None) -> Values |
     if last_name(node.func) == "safe_import_from" and len(node.args) > 1:
         inner = texts(names.of(node.args[1], frame))
         return tuple(value for text in wanted for name in inner for value in dotted(names, f"{text}.{name}", near))
-    return tuple(value for text in wanted for value in dotted(names, _absolute(text, node, names, frame), near))
-
-
-def _absolute(text: str, node: ast.Call, names: Resolving, frame: Frame | None) -> str:
-    """A module's name that is relative to a package: `import_module(".utils", "package")`."""
-    package = next((one.value for one in node.keywords if one.arg == "package"), (*node.args, None)[1])
-    known = texts(names.of(package, frame)) if text.startswith(".") else []
-    levels = len(text) - len(text.lstrip("."))
-    return f"{known[0].rsplit('.', levels - 1)[0]}.{text.lstrip('.')}" if known else text
-
-
-def _cast(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
-    return names.annotated(node.args[0]) or names.of(node.args[1], frame) if len(node.args) == 2 else None
-
-
-def _enumerate(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
-    """Pairs: a number, which is nothing that is known, and an element."""
-    found = [project(names, names.of(one, frame), (ELEMENT,), frame) for one in node.args]
-    if not any(found):
-        return None
-    parts = ((), found[0]) if last_name(node.func) == "enumerate" else tuple(found)
-    return (Value(Kind.ITEMS, "", None, None, ((Value(Kind.ITEMS, "", None, None, parts),),)),)
+    return tuple(value for text in wanted for value in dotted(names, text, near))
 
 
 def _type(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
@@ -164,9 +142,6 @@ def _super(names: Resolving, node: ast.Call, _: Frame | None) -> Values | None:
     around = scope_of(node).class_around()
     if around is None:
         return None
-    named = [value for value in names.of(node.args[0]) if value.kind == Kind.CLASS] if node.args else []
-    if any(value.node is not around.node for value in named):  # `super(Base, self)`: what comes behind that one
-        return instances(tuple(above for value in named for above in names.lineage(value)[1:2]))
     bases = (value for base in around.node.bases for value in names.of(base))
     return instances(tuple(bases))
 
@@ -264,8 +239,6 @@ _SPECIAL: dict[str, Callable[[Any, ast.Call, Frame | None], Values | None]] = {
     "getattr": _getattr,
     **dict.fromkeys(_IMPORTERS, _imported),
     "type": _type,
-    "cast": _cast,
-    **dict.fromkeys(("enumerate", "zip"), _enumerate),
     "vars": _vars,
     "get": _get,
     "__get__": _bind,

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import ast
 import gc
+import os
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from mcore_unpatch.code.module import Module
 from mcore_unpatch.code.syntax import last_name
-from mcore_unpatch.repository.paths import is_test as is_test
 
+SKIPPED = {".git", "node_modules", ".venv", "venv", "site-packages", "build", "dist", ".tox", "__pycache__"}
+_TESTS = re.compile(r"(^|/)(tests?|testing|unit_tests?|functional_tests?)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _MOST_FORGOTTEN = 1_000_000  # bytes of source, before their trees are given back
 _MOST_FILES = 25  # that say a name: one that more have is too common to be followed
+
+
+def is_test(path: str) -> bool:
+    """Whether a file is one of tests."""
+    return _TESTS.search(path) is not None
 
 
 class Index:
@@ -107,6 +116,18 @@ class Index:
                 by_name.setdefault(last_name(call.func), []).append(call)
             self._calls[path] = by_name
         return self._calls[path]
+
+
+def read_folder(root: Path) -> dict[str, bytes]:
+    """The Python files below a folder, by path; virtual environments and what is built are left out."""
+    sources: dict[str, bytes] = {}
+    for folder, folders, files in os.walk(root):
+        folders[:] = [one for one in folders if one not in SKIPPED and not Path(folder, one, "pyvenv.cfg").exists()]
+        for name in files:
+            file = Path(folder, name)
+            if name.endswith(".py") and file.is_file():
+                sources[file.relative_to(root).as_posix()] = file.read_bytes()
+    return sources
 
 
 def dotted_name(path: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from mcore_unpatch.code.module import ELEMENT, ENTERED, BindingKind, Step, Store
 from mcore_unpatch.code.syntax import decorated_as, last_name, own_nodes
 from mcore_unpatch.code.values import Frame, Kind, Resolving, Value, Values
-from mcore_unpatch.library.symbols import Member, MemberKind, SymbolKind
+from mcore_unpatch.library.interface import Member, MemberKind, SymbolKind
 
 _PROPERTIES = ("property", "cached_property")
 

@@ -13,7 +13,6 @@ from mcore_unpatch.code.expressions import EXPRESSIONS
 from mcore_unpatch.code.index import Index
 from mcore_unpatch.code.members import member, project
 from mcore_unpatch.code.module import (
-    ELEMENT,
     Binding,
     BindingKind,
     Scope,
@@ -23,18 +22,9 @@ from mcore_unpatch.code.module import (
     qualified,
     scope_of,
 )
-from mcore_unpatch.code.syntax import (
-    argument,
-    decorated_as,
-    default_of,
-    function_of,
-    last_name,
-    parent_of,
-    spelled,
-    walk,
-)
+from mcore_unpatch.code.syntax import argument, decorated_as, default_of, function_of, last_name, spelled, walk
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, instances
-from mcore_unpatch.library.every import Library
+from mcore_unpatch.library.interface import Library
 
 _MOST_VALUES = 100  # of one expression
 _DEEPEST = 40  # evaluations within one another
@@ -43,25 +33,7 @@ _MOST_STEPS = 4_000  # of one question
 _LONGEST_ANNOTATION = 200
 _MANY = ("list", "List", "Sequence", "Iterable", "Iterator", "tuple", "Tuple", "set", "Set", "Generator")
 _EITHER = ("Optional", "Union", "Final", "Annotated", "ClassVar")
-_CLASS_TESTS = ("isinstance", "issubclass")
-_SAME, _OTHER = (ast.Is, ast.Eq, ast.In), (ast.IsNot, ast.NotEq, ast.NotIn)
 _PLAIN = ("builtins.", "typing.", "torch.Tensor", "collections.")
-
-
-def _asks_for_class(call: ast.Call) -> bool:
-    name = last_name(call.func)
-    return name in _CLASS_TESTS or (name == "type" and isinstance(parent_of(call), ast.Compare))
-
-
-def _class_test(test: ast.AST, truth: bool, key: str) -> ast.AST | None:
-    """The classes that `isinstance(key, ...)`, `issubclass(key, ...)`, `type(key) is ...` or `... in ...` leaves."""
-    if isinstance(test, ast.Call) and last_name(test.func) in _CLASS_TESTS and len(test.args) == 2:
-        return test.args[1] if truth and spelled(test.args[0]) == key else None
-    if isinstance(test, ast.Compare) and isinstance(test.ops[0], _SAME if truth else _OTHER) and len(test.ops) == 1:
-        asked = test.left
-        if isinstance(asked, ast.Call) and last_name(asked.func) == "type" and len(asked.args) == 1:
-            return test.comparators[0] if spelled(asked.args[0]) == key else None
-    return None
 
 
 class Names:
@@ -222,8 +194,8 @@ class Names:
     def bound_to(self, binding: Binding, scope: Scope, frame: Frame | None) -> Values:
         """What one binding gives."""
         kind, node, value, path = binding
-        if scope.parent is None and not any(home is scope for home, _ in frame or ()):
-            frame = None  # nothing of a call reaches there, a row of a loop does
+        if scope.parent is None:
+            frame = None  # nothing of a call reaches there
         if kind == BindingKind.IMPORT:
             return (self.module(value.name if value.asname else value.name.partition(".")[0], scope.module.path),)
         if kind == BindingKind.FROM:
@@ -275,18 +247,9 @@ class Names:
         if node is None or isinstance(node, ast.Constant):
             return ()
         known = self.of(node)
-        found = instances(known) or (self._alias(node) if isinstance(node, ast.Name) else ())
+        found = instances(known)
         foreign = (one for one in known if one.kind == Kind.OTHER and not one.name.startswith(_PLAIN))
         return found or tuple(Value(Kind.INSTANCE, one.name) for one in foreign if not one.name.endswith(".Any"))
-
-    def _alias(self, node: ast.Name) -> Values:
-        """The objects that a name for an annotation allows: `Models = list[Model]`, `M = TypeVar("M", bound=Model)`."""
-        bindings = scope_of(node).bindings(node.id)
-        value = bindings[0].value if len(bindings) == 1 and not bindings[0].path else None
-        if isinstance(value, ast.Call) and last_name(value.func) == "TypeVar":
-            value = next((one.value for one in value.keywords if one.arg == "bound"), None)
-            return self.annotated(value)
-        return self.annotated(value) if isinstance(value, ast.Subscript | ast.BinOp) else ()
 
     def _annotated_by_text(self, node: ast.Constant) -> Values:
         text = str(node.value).strip()
@@ -305,31 +268,20 @@ class Names:
         return instances(found)
 
     def narrowed(self, node: ast.AST, key: str) -> Values:
-        """The objects, or classes, that a test of their class leaves of a path of names at a node."""
+        """The classes that `isinstance` leaves of a path of names at a node."""
         module = scope_of(node).module
         if module.path not in self._asked_classes:
-            calls = (call for call in module.calls if call.args and _asks_for_class(call))
-            self._asked_classes[module.path] = {spelled(call.args[0]) for call in calls}
+            asked = [call for call in module.calls if last_name(call.func) == "isinstance" and len(call.args) == 2]
+            self._asked_classes[module.path] = {spelled(call.args[0]) for call in asked}
         if not key or key not in self._asked_classes[module.path]:
             return ()
         for test, truth in tests(node, self._tests):
-            asked = _class_test(test, truth, key)
-            if asked is not None and not any(node is inner for inner in walk(test)):
-                found = tuple(one for value in self._listed(asked) for one in (value, *self._parts(value)))
-                classes = tuple(one for one in found if one.kind in (Kind.CLASS, Kind.OTHER))
-                is_class = isinstance(test, ast.Call) and last_name(test.func) == "issubclass"
-                if left := classes if is_class else instances(classes):
-                    return left
+            if truth and isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and len(test.args) == 2:
+                if spelled(test.args[0]) == key and not any(node is inner for inner in walk(test)):
+                    named = test.args[1].elts if isinstance(test.args[1], ast.Tuple) else [test.args[1]]
+                    if found := tuple(value for each in named for value in instances(self.of(each))):
+                        return found
         return ()
-
-    def _listed(self, node: ast.AST) -> Values:
-        """The classes of `Cls`, `(Cls, Other)` and `Cls | Other`."""
-        if isinstance(node, ast.BinOp):
-            return self._listed(node.left) + self._listed(node.right)
-        return self.of(node)
-
-    def _parts(self, value: Value) -> Values:
-        return project(self, (value,), (ELEMENT,)) if value.kind == Kind.ITEMS else ()
 
     # -- classes -----------------------------------------------------------------------------------------------------
 

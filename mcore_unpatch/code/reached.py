@@ -6,33 +6,32 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mcore_unpatch.code.conditions import Condition, Way, conditions, may_leave
 from mcore_unpatch.code.evaluate import VISITORS
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import ALWAYS_THERE, children, last_name, spelled, walk
+from mcore_unpatch.code.syntax import children, last_name, spelled, walk
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.code.worth import MISSING, UNKNOWN, Given, both, negated, truth
-from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.interface import Release
 
 _MISSING = {"ImportError", "ModuleNotFoundError", "AttributeError"}
 _IMPORTERS = ("import_module", "__import__")
 _ANYTHING = {"Exception", "BaseException"}
+_ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
 _LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
 _DEEPEST = 30
 _MOST_STEPS = 500  # expressions that one question is worked out by
 
 
 class Guards:
-    """What the code of a repository asks on the way to a place, whatever the release: read once for all of them.
+    """What the code of a repository asks on the way to a place, whatever the release: read once for all of them."""
 
-    every: the releases that tell whether something is a question of the release at all.
-    """
-
-    def __init__(self, names: Names, every: Sequence[Detailed] = ()) -> None:
-        self.names, self.every = names, every
+    def __init__(self, names: Names) -> None:
+        self.names = names
         self.installing: dict[ast.AST, list[ast.Call]] = {}  # functions, and where they are called, if that is known
         self.called: dict[tuple[ast.Call, str], bool | None] = {}  # by the first call of an installer, and the release
         self.decided: dict[object, bool | None] = {}  # conditions that ask for no release
@@ -78,24 +77,18 @@ class Guards:
 class Reached:
     """Answers for one release. subject: an expression as it is written, and what it is by what is done to it."""
 
-    def __init__(self, guards: Guards, release: Detailed, subject: tuple[str, Value] | None = None) -> None:
+    def __init__(self, guards: Guards, release: Release, subject: tuple[str, Value] | None = None) -> None:
         self.guards, self.names, self.subject = guards, guards.names, subject
         self.is_later = release.is_later
-        self._release, self.asked_release = release, False
+        self._release, self._asked_release = release, False
         self._bindings: dict[object, tuple[object, bool, Given | None]] = {}
         self._depth = self._steps = 0
 
     @property
-    def release(self) -> Detailed:
+    def release(self) -> Release:
         """The release; whoever reads it has asked for it."""
-        self.asked_release = True
+        self._asked_release = True
         return self._release
-
-    def refuses(self, name: str) -> bool | None:
-        """Whether the release makes an import of another package fail; most are no question of the release."""
-        refused = self._release.refuses(name)
-        self.asked_release = self.asked_release or refused is not None
-        return refused
 
     def at(self, node: ast.AST, given: Given | None = None) -> bool | None:
         """Whether everything that decides on the way to a node comes out as it must."""
@@ -114,11 +107,11 @@ class Reached:
         key = (condition, self.subject, id(given) if given is not None else 0)
         if key in self.guards.decided:
             return self.guards.decided[key]
-        before, self.asked_release = self.asked_release, False
+        before, self._asked_release = self._asked_release, False
         answer = self._holds(condition, given)
-        if not self.asked_release and given is None and not self._depth:
+        if not self._asked_release and given is None and not self._depth:
             self.guards.decided[key] = answer
-        self.asked_release = self.asked_release or before
+        self._asked_release = self._asked_release or before
         return answer
 
     def _holds(self, condition: Condition, given: Given | None) -> bool | None:
@@ -149,13 +142,13 @@ class Reached:
         """What a binding is worth, worked out when it is asked for first."""
         whole = (key, id(given) if given is not None else 0)
         if whole not in self._bindings:
-            before, self.asked_release = self.asked_release, False
+            before, self._asked_release = self._asked_release, False
             self._bindings[whole] = (UNKNOWN, False, given)  # what a cycle gets to see
             value = work_out()
-            self._bindings[whole] = (value, self.asked_release, given)
-            self.asked_release = before
+            self._bindings[whole] = (value, self._asked_release, given)
+            self._asked_release = before
         value, asked, _ = self._bindings[whole]
-        self.asked_release = self.asked_release or asked
+        self._asked_release = self._asked_release or asked
         return value
 
     # -- statements --------------------------------------------------------------------------------------------------
@@ -244,8 +237,7 @@ class Reached:
             lacks = negated(self.release.has(name))
             # What is there fails to load where a package is missing that it imports and not everybody has.
             return None if lacks is False and self.release.may_fail(name) else lacks
-        refused = self.refuses(name)
-        return refused if refused is not None else False if name.partition(".")[0] in ALWAYS_THERE else None
+        return False if name.partition(".")[0] in _ALWAYS_THERE else None
 
     def _reads_missing(self, statement: ast.stmt, given: Given | None) -> bool | None:
         """Whether a statement reads `module.name` or `Class.name` that this release does not have."""

@@ -6,7 +6,6 @@ A node knows its parent (`_parent`), and one that opens a scope knows that scope
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +14,6 @@ NAMED_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 FUNCTIONS = (*NAMED_FUNCTIONS, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-# What every installation has: Python's own modules, torch and what it depends on.
-ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
 EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _TRIES = (ast.Try, ast.TryStar)
 _PLAIN_FIELDS = {"ctx", "op", "ops", "id", "attr", "arg", "name", "names", "kind", "level", "module", "type_comment"}

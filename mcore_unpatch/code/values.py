@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from mcore_unpatch.code.module import Binding, Scope
-from mcore_unpatch.library.every import Library
+from mcore_unpatch.library.interface import Library
 
 
 class Kind(StrEnum):
@@ -29,7 +29,6 @@ class Value(NamedTuple):
     """One thing an expression may be; `node` is its definition where the repository has it.
 
     owner: of a method, the class or object it was reached through. parts: of items that stand nowhere, one by one.
-    wrapped: of the library's own, it is not that itself: `partial(f, ...)`, `staticmethod(f)`.
     """
 
     kind: Kind
@@ -37,7 +36,6 @@ class Value(NamedTuple):
     node: Any = None
     owner: Value | None = None
     parts: tuple[tuple[Any, ...], ...] = ()
-    wrapped: bool = False
 
 
 Values = tuple[Value, ...]

@@ -12,9 +12,9 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from mcore_unpatch.code.module import Scope, inner_scope
+from mcore_unpatch.code.module import Scope
 from mcore_unpatch.code.values import Kind, Resolving, Value
-from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.interface import Release
 
 LONGEST = 1000  # items of what is looped over
 Given = dict[tuple[Scope, str], object]  # what names are worth in one call, or in one row of a loop
@@ -55,8 +55,7 @@ class OnRelease(Protocol):
     is_later: bool
 
     @property
-    def release(self) -> Detailed: ...
-    def refuses(self, name: str) -> bool | None: ...
+    def release(self) -> Release: ...
     def value(self, node: ast.AST | None, given: Given | None = None) -> object: ...
     def between(self, node: ast.AST, seen_from: ast.AST, given: Given | None = None) -> bool | None: ...
     def remembered(self, key: object, given: Given | None, work_out: Callable[[], object]) -> object: ...
@@ -74,8 +73,6 @@ class _Absent:
 
 UNKNOWN: Final = _Unknown()
 MISSING: Final = _Unknown()  # what is read and not there: it raises
-TRUE_SOMEHOW: Final = Value(Kind.OTHER, "true")  # `unknown or 1`: what it is, is not known
-FALSE_SOMEHOW: Final = Value(Kind.OTHER, "false")
 ABSENT: Final = _Absent()  # what `getattr(Class, "member", None)` gives without the member: nothing else is that
 
 
@@ -89,8 +86,6 @@ def truth(value: object) -> bool | None:
     """The truth of a value; None where that is not known."""
     if value is UNKNOWN or value is MISSING:
         return None
-    if value is TRUE_SOMEHOW or value is FALSE_SOMEHOW:
-        return value is TRUE_SOMEHOW
     if isinstance(value, Value):  # modules, classes and functions are true; an object may say otherwise
         return True if value.kind in (Kind.MODULE, Kind.CLASS, Kind.FUNCTION) else None
     return bool(value)
@@ -158,6 +153,12 @@ def compared(symbol: ast.cmpop, left: object, right: object, is_later: bool) -> 
 
 def called_on(subject: object, name: str, arguments: list[object], is_later: bool) -> object:
     """What a method of a plain value gives."""
+    if isinstance(subject, ParameterNames):
+        if name == "keys":
+            return subject
+        if name == "get" and arguments:
+            missing = UNKNOWN if arguments[0] is UNKNOWN or is_later else None
+            return arguments[0] if arguments[0] in subject else missing
     if name not in _METHODS.get(type(subject), "").split():
         return UNKNOWN
     return tried(getattr(subject, name), *arguments)
@@ -171,105 +172,3 @@ def version(text: object) -> object:
         return Version(text) if isinstance(text, str) else text if isinstance(text, Version) else UNKNOWN
     except InvalidVersion:
         return UNKNOWN
-
-
-# -- displays, operators and comparisons ------------------------------------------------------------------------------
-
-
-def several(run: OnRelease, nodes: list[ast.expr], given: Given | None) -> list[Any] | None:
-    """What several are worth; None where one is not known."""
-    values = [run.value(node, given) for node in nodes]
-    return None if any(value is UNKNOWN for value in values) else values
-
-
-def _display(run: OnRelease, node: Any, given: Given | None) -> object:
-    values = several(run, node.elts, given)
-    makers: dict[type, Callable[..., Any]] = {ast.Tuple: tuple, ast.List: list, ast.Set: frozenset}
-    return UNKNOWN if values is None else tried(makers[type(node)], values)
-
-
-def _unary(run: OnRelease, node: ast.UnaryOp, given: Given | None) -> object:
-    value = run.value(node.operand, given)
-    if isinstance(node.op, ast.Not):
-        if value is MISSING:
-            return MISSING
-        came_out = truth(value)
-        return UNKNOWN if came_out is None else not came_out
-    return tried(operator.neg, value) if isinstance(node.op, ast.USub) else UNKNOWN
-
-
-def _either(run: OnRelease, node: ast.BoolOp, given: Given | None) -> object:
-    ends = isinstance(node.op, ast.Or)  # the truth value that ends the chain
-    is_known, value = True, UNKNOWN  # type: tuple[bool, object]
-    for part in node.values:
-        value = run.value(part, given)
-        came_out = truth(value)
-        if came_out is ends:
-            return value if is_known else TRUE_SOMEHOW if ends else FALSE_SOMEHOW
-        is_known = is_known and came_out is not None
-    return value if is_known else UNKNOWN
-
-
-def _if_expression(run: OnRelease, node: ast.IfExp, given: Given | None) -> object:
-    came_out = truth(run.value(node.test, given))
-    if came_out is not None:
-        return run.value(node.body if came_out else node.orelse, given)
-    return same([run.value(node.body, given), run.value(node.orelse, given)])
-
-
-def _sum(run: OnRelease, node: ast.BinOp, given: Given | None) -> object:
-    left, right = run.value(node.left, given), run.value(node.right, given)
-    if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (str, int, tuple)):
-        return tried(operator.add, left, right)
-    return UNKNOWN
-
-
-def _comparison(run: OnRelease, node: ast.Compare, given: Given | None) -> object:
-    left = run.value(node.left, given)
-    if left is MISSING:
-        return MISSING
-    is_known = True
-    for symbol, comparator in zip(node.ops, node.comparators, strict=True):
-        right = run.value(comparator, given)
-        held = compared(symbol, left, right, run.is_later)
-        if held is False:
-            return False
-        is_known, left = is_known and held is True, right
-    return True if is_known else UNKNOWN
-
-
-def _subscript(run: OnRelease, node: ast.Subscript, given: Given | None) -> object:
-    value = run.value(node.value, given)
-    if isinstance(node.slice, ast.Slice):
-        ends = [run.value(end, given) if end is not None else None for end in (node.slice.lower, node.slice.upper)]
-        if node.slice.step is not None or UNKNOWN in ends:
-            return UNKNOWN
-        return tried(operator.getitem, value, slice(*ends))
-    index = run.value(node.slice, given)
-    return tried(operator.getitem, value, index) if isinstance(value, (str, tuple, list, dict)) else UNKNOWN
-
-
-def _generated(run: OnRelease, node: Any, given: Given | None) -> object:
-    first = node.generators[0]
-    values = run.value(first.iter, given)
-    if len(node.generators) > 1 or first.ifs or not isinstance(first.target, ast.Name):
-        return UNKNOWN
-    if not isinstance(values, (str, tuple, list)) or len(values) > LONGEST:
-        return UNKNOWN
-    key = (inner_scope(node), first.target.id)
-    results = [run.value(node.elt, {**(given or {}), key: value}) for value in values]
-    return UNKNOWN if any(value is UNKNOWN for value in results) else results
-
-
-LITERALS: dict[type, Callable[[Any, Any, Given | None], object]] = {
-    ast.Constant: lambda run, node, given: node.value,
-    **dict.fromkeys((ast.Tuple, ast.List, ast.Set), _display),
-    ast.UnaryOp: _unary,
-    ast.BoolOp: _either,
-    ast.IfExp: _if_expression,
-    ast.NamedExpr: lambda run, node, given: run.value(node.value, given),
-    ast.BinOp: _sum,
-    ast.Compare: _comparison,
-    ast.Subscript: _subscript,
-    **dict.fromkeys((ast.GeneratorExp, ast.ListComp), _generated),
-}

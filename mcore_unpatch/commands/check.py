@@ -50,6 +50,7 @@ def check(
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     stack: opt.Stack = None,
+    jobs: opt.Jobs = None,
     no_cache: opt.NoCache = False,
 ) -> int:
     """Fail on patches of Megatron Core, or only on new ones.
@@ -63,7 +64,7 @@ def check(
     if config_from_base and base is None:
         raise UsageError("--config-from-base takes nothing from the change, not even its base: name one with --base")
     earlier = load_at(opt.start(paths), top, compare.merge_bases(top, base)[0]) if config_from_base and base else None
-    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, base, baseline, earlier, stack)
+    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline, earlier, stack)
     known = top / DEFAULT_BASELINE
     if options.baseline is None and known.is_file() and not known.is_symlink():
         options = replace(options, baseline=known)
@@ -74,12 +75,11 @@ def check(
     with Progress() as progress:
         options = replace(options, lock=_lock(top, options, require_pins))
         report = scan(paths, replace(options, base=None, baseline=None) if write_baseline else options, progress)
-    told = [finding for finding in report.findings if finding.confidence != "possible"]
-    if possible := len(report.findings) - len(told):
-        note(f"{count(possible, 'possible one')}, by a method's name alone, not counted")
-    report.findings = told
     if write_baseline:
         return _write_baseline(report, options.baseline)
+    if report.possible:
+        them = "one" if report.possible == 1 else "ones"
+        report.notes.append(f"{report.possible} possible {them}, by a method's name alone, not counted")
     nothing_accepted = options.base is None and options.baseline is None
     write(report, style, lines=without_baseline if nothing_accepted else lines, quiet=quiet)
     if report.errors:

@@ -49,13 +49,14 @@ def migrate(
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     stack: opt.Stack = None,
+    jobs: opt.Jobs = None,
 ) -> int:
     """Rewrite patches to the official hook: all files, or none.
 
     Exit code: 0 done or nothing to do, 1 with --check if anything would change, 2 a usage error, a refusal to write, or
     a file that could not be analysed.
     """
-    _, options = opt.combine(paths, select, ignore, exclude, target_mcore, stack=stack)
+    _, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, stack=stack)
     if exact and unsafe_fixes:
         raise UsageError("--exact and --unsafe-fixes contradict each other: leave one out")
     if commit and (diff or check or allow_dirty):

@@ -36,19 +36,20 @@ def argument(about: str) -> Any:
     return typer.Argument(help=about, show_default=False)
 
 
-_SELECT = "Rules or families to report, such as MCU1 or MCU101,MCU2. Offers (MCU75) are "
+_SELECT = "Rules or families to report, such as MCU1 or MCU101,MCU2. Offers (MCU75) and mocks (MCU9) are "
 _TARGET = "The Megatron to judge for: a release, a tag, a branch, a commit, a checkout, a wheel, or CLONE@COMMIT. "
 _STACK = "Of the Megatrons that the repository runs, judge for this one: its name, its platform, or a file that "
 Paths = Annotated[list[Path] | None, argument("Files and folders to scan. [default: .]")]
 Format = Annotated[OutputFormat | None, option("--output-format", "How to write the report. [default: text]")]
 OutputFile = Annotated[Path | None, option("--output-file", "Write the report to a file instead of stdout.", "-o")]
-Quiet = Annotated[bool, option("--quiet", "Print one line for each finding, and nothing else.", "-q")]
+Quiet = Annotated[bool, option("--quiet", "Only one line per finding, nothing where there is none.", "-q")]
 Select = Annotated[list[str] | None, option("--select", f"{_SELECT}off by default.")]
 Ignore = Annotated[list[str] | None, option("--ignore", "Rules or families to ignore.")]
 Exclude = Annotated[list[str] | None, option("--exclude", "Glob patterns of files and folders to skip.")]
 TargetMcore = Annotated[str | None, option("--target-mcore", f"{_TARGET}[default: every one that the repository runs]")]
 Stack = Annotated[list[str] | None, option("--stack", f"{_STACK}names it. `unpatch stacks` lists them.")]
-NoCache = Annotated[bool, option("--no-cache", "Ignore the cache: analyse every file.")]
+NoCache = Annotated[bool, option("--no-cache", "Analyse every file, also those that are the same as before.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes to run. [default: one per core]", show_default=False)]
 AllowDirty = Annotated[bool, option("--allow-dirty", "Write even if there are uncommitted changes.")]
 AllowNoVcs = Annotated[bool, option("--allow-no-vcs", "Write even outside of a git repository.")]
 Json = Annotated[bool, option("--json", "Write the report as JSON.")]
@@ -60,6 +61,7 @@ def combine(
     ignore: list[str] | None = None,
     exclude: list[str] | None = None,
     target_mcore: str | None = None,
+    jobs: int | None = None,
     base: str | None = None,
     baseline: Path | None = None,
     config: Config | None = None,
@@ -72,8 +74,8 @@ def combine(
     if target_mcore is not None and not target_mcore.strip():  # a variable of CI that is not set
         raise UsageError("--target-mcore is empty: name a release, or leave it out")
     named = target(target_mcore) if target_mcore is not None else None
-    if named is not None and named.is_read:  # which speaks for it from now on
-        known.lend(named.revision.versions[0], named.read())
+    if named is not None and named.source is not None:  # which speaks for it from now on
+        known.lend(named.revision.versions[0], named.models()[0])
     stated = config.text("baseline")
     if baseline is None and stated and config.folder:
         baseline = config.folder / stated
@@ -88,6 +90,7 @@ def combine(
         named_by="named by --target-mcore" if named else f"stated in {shown(config.file)}",
         stacks=tuple(stack or ()),
         source=named.source if named else None,
+        jobs=jobs or config.values.get("jobs", 0),
         base=base or config.text("base"),
         baseline=baseline,
     )

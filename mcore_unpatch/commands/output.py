@@ -13,7 +13,7 @@ from pathlib import Path
 from mcore_unpatch.commands.guard import complain, note, reporting
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Report
-from mcore_unpatch.report import data as data_of, services, text
+from mcore_unpatch.report import services, text
 from mcore_unpatch.report.counts import as_data
 from mcore_unpatch.report.lines import Line, OutputFormat, show
 from mcore_unpatch.repository.paths import printable_lines
@@ -38,13 +38,13 @@ def write(
             case OutputFormat.html:
                 from mcore_unpatch.report import pages
 
-                print(printable_lines(pages.of_scan(report)), end="")
+                print(printable_lines(pages.html(report)), end="")
             case OutputFormat.sarif:
                 print(json.dumps(services.sarif(report), indent=2))
             case OutputFormat.gitlab:
                 print(json.dumps(services.gitlab(report), indent=2))
             case OutputFormat.json:
-                data = data_of.of_report(report)
+                data = report.to_json()
                 data |= {"counts": as_data(report.findings)} if report.fixes_known else {}
                 print(json.dumps(data, indent=2))
     write_asides(report, notes=not quiet)

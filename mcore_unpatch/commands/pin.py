@@ -13,9 +13,8 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note, reporting
 from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress, write_asides
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import GOES
 from mcore_unpatch.gate import pinned
-from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.report.counts import subjects
@@ -41,16 +40,17 @@ def pin(
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     stack: opt.Stack = None,
+    jobs: opt.Jobs = None,
 ) -> int:
     """Record in `unpatch.lock` what each remaining patch replaces.
 
-    `unpatch check` then fails when Megatron changes that code. After an upgrade, review what changed and run
+    And why it stays. `unpatch check` then fails when Megatron changes it. After an upgrade, review what changed and run
     `unpatch pin` again; reasons, deadlines and comments are kept.
     Exit code: 0 if pinned, 2 if the release lacks a name or a file could not be analysed.
     """
     names = [text for text in what or [] if within(text)]
     paths = [Path(text) for text in what or [] if not within(text)]
-    _, options = opt.combine(paths, exclude=exclude, target_mcore=target_mcore, stack=stack)
+    _, options = opt.combine(paths, exclude=exclude, target_mcore=target_mcore, jobs=jobs, stack=stack)
     top = top_of(paths)
     file = top / pins.LOCK
     known = pins.load(file) if pinned.lock_file(top) else pins.Lock()
@@ -118,13 +118,13 @@ class _Patches:
             raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
         self.found = [finding for finding in self.report.findings if finding.can_be_pinned]
 
-    def pinned(self, known: Lock, releases: list[Detailed], said: dict[str, Any]) -> dict[str, Pin]:
+    def pinned(self, known: Lock, releases: list[Model], said: dict[str, Any]) -> dict[str, Pin]:
         """The pins of those that stay, and pins of what was not looked at; what can be deleted needs none."""
         survey, report = self.survey, self.report
         whole = survey.found.top in map(Path.resolve, survey.paths)
         kept = {name: pin for name, pin in known.pins.items() if not pin.patched}
         chosen = kept if whole else dict(known.pins)
-        stay = {finding.target for finding in self.found if finding.verdict != GOES} | set(known.pins)
+        stay = {finding.target for finding in self.found if finding.verdict != "delete"} | set(known.pins)
         where: dict[str, list[str]] = {}
         for finding in survey.findings:  # whose paths begin at the top
             if finding.can_be_pinned:

@@ -26,21 +26,22 @@ def scan(
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     stack: opt.Stack = None,
+    jobs: opt.Jobs = None,
     no_cache: opt.NoCache = False,
 ) -> int:
     """List every patch of Megatron Core and what it can become.
 
-    A folder is answered on one screen, files that you name in full; --verbose shows everything. With it, an HTML page
-    has the diffs of `migrate`.
+    On one screen for a folder; in full with --verbose, or for files that are named. An HTML page has the diffs of
+    `migrate` with --verbose.
     Exit code: 0 when everything was analysed, 2 when something was not. `unpatch check` is the gate for CI.
     """
-    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, stack=stack)
+    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, stack=stack)
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.
     # What shows no fix does not ask the codemods, which takes longer than the rest.
     bare = style == "github"
     fixes = not bare and not (style == "text" and quiet)
-    options = replace(options, base=None, baseline=None, fixes=fixes, cache=not no_cache)
+    options = replace(options, base=None, baseline=None, possible=True, fixes=fixes, cache=not no_cache)
     with Progress() as progress:
         report = run_scan(paths or [], options, progress)
     if target_mcore is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,24 +12,21 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress, into, write_asides
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.megatron import packed
-from mcore_unpatch.megatron.megatrons import Megatrons
-from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show as show_version
-from mcore_unpatch.records import record, replace
-from mcore_unpatch.report import pages, services, upgrade_text as text
-from mcore_unpatch.report.lines import OutputFormat, show
-from mcore_unpatch.report.upgrade_data import as_findings, as_json
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.versions import RELEASES, parse_version
+from mcore_unpatch.report.lines import show
 from mcore_unpatch.repository.discover import project_root
-from mcore_unpatch.repository.paths import printable_lines
 from mcore_unpatch.stacks.at_hand import Sources, cached, fetch as get
 from mcore_unpatch.stacks.revision import Stack
-from mcore_unpatch.stacks.sources import INFO, MegatronSource, Target, installed_source, target
+from mcore_unpatch.stacks.sources import INFO, MegatronSource, installed_source, target
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.survey import ScanOptions
-from mcore_unpatch.upgrade import columns as choose, ranges
-from mcore_unpatch.upgrade.columns import Column
-from mcore_unpatch.upgrade.copies import Changes, changes
-from mcore_unpatch.upgrade.run import Reading, UpgradeReport, upgrade as judged
+from mcore_unpatch.upgrade import matrix as ranges, report as written
+from mcore_unpatch.upgrade.copies import changes
+from mcore_unpatch.upgrade.fates import Step
+from mcore_unpatch.upgrade.items import items, urgent
+from mcore_unpatch.upgrade.run import UpgradeReport, each_release, upgrade as run
 
 _NAMED = "a release, a tag, a branch, a commit, a checkout, a wheel, or CLONE@COMMIT."
 From = Annotated[str | None, option("--from", f"The Megatron in use: {_NAMED} [default: what the repository runs]")]
@@ -43,7 +39,9 @@ _CHECK = "Exit with 1 if something raises or silently changes, for a scheduled j
 Check = Annotated[bool, option("--check", _CHECK)]
 _MATRIX = "Tell for each release of a range which lines raise: 0.16..0.19.2, or 0.16..main with --to PATH."
 Matrix = Annotated[str | None, option("--matrix", _MATRIX)]
-All = Annotated[bool, option("--all", "List everything: also what runs as written, and what one screen does not hold.")]
+All = Annotated[bool, option("--all", "List everything: tests, patch files, what one screen does not hold.")]
+
+_MOST_NOTES = 2  # on what stands for a commit or a branch
 
 
 @guarded
@@ -60,156 +58,81 @@ def upgrade(
     output_format: opt.Format = None,
     output_file: opt.OutputFile = None,
     exclude: opt.Exclude = None,
+    jobs: opt.Jobs = None,
 ) -> int:
     """Show what another Megatron release breaks.
 
-    Lists every patch and every use of Megatron: what raises first, then what gives other numbers.
+    Or silently changes, or no longer needs: every use of Megatron and every patch, what raises first.
     Exit code: 0 if everything was analysed, 2 if not; 1 with --check if something raises or silently changes.
     """
-    config, options = opt.combine(paths, exclude=exclude, stack=stack)
+    config, options = opt.combine(paths, exclude=exclude, jobs=jobs, stack=stack)
     style = opt.output_format(output_format, config)
     if matrix is not None and diff:
         raise UsageError("--matrix only reports; run --diff for one release.")
-    options = replace(options, base=None, baseline=None, fixes=matrix is None, source=None)
+    given: list[MegatronSource] = []
     with Progress() as progress:
-        chosen = _megatrons(paths, options, from_release, to_release, matrix)
-        reading = Reading(paths or [], chosen.judged(options), chosen.megatrons, progress)
-        if matrix is not None:
-            _write_ranges(reading, chosen, style, output_file)
-            return EXIT_ERROR if reading.scanned.errors else EXIT_CLEAN
-        outcome = judged(reading, [*chosen.used, chosen.next])
-        outcome.older = chosen.older
-        if not any(one.label.endswith("+") for one in chosen.used):  # else a source was read
+        if matrix is not None:  # a range of releases, seen from the one in use
+            labels, with_main = ranges.releases_of(matrix)
+            if with_main and to_release is None:
+                raise UsageError("--matrix to main needs its source: add --to PATH (a checkout, or CLONE@COMMIT).")
+            first = (target(from_release).models() if from_release else _in_use(paths, options))[0]
+            models = [known.model(label) for label in labels]
+            models += target(to_release).models() if with_main and to_release else []
+            reports = each_release(paths or [], options, first, models, progress)
+            with reporting(), into(output_file):
+                if style == "text":
+                    show(ranges.lines(reports, first.label))
+                else:
+                    print(json.dumps(ranges.as_data(reports, first.label), indent=2))
+            write_asides(reports[0].scanned)
+            return EXIT_ERROR if reports[0].scanned.errors else EXIT_CLEAN
+        (old, new), *also = _steps(paths, options, from_release, to_release, given)
+        source = next((source for source in given if source.label == new.label), None)
+        outcome = run(paths or [], options, old, new, source, progress, also)
+        if not any(source.label == old.label for source in given):
             outcome.scanned.say_what_is_carried("--from")
-        copies = {}
+        copies = []
         if diff:
-            sources = _sources(outcome, chosen.sources, fetch)
-            made = ((row, changes(row, outcome, sources)) for row in outcome.rows)
-            copies = {(row.path, row.line, row.target): change for row, change in made if change is not None}
-        elif style is not OutputFormat.html:
+            sources = _sources(outcome, given, fetch)
+            copies = [(fate, made) for fate in outcome.fates if (made := changes(fate, outcome, sources))]
+        if not diff:
             outcome.scanned.proposed = dict  # making the edits takes as long as the report
         with reporting(), into(output_file):
-            _write(outcome, style, copies, every)
+            written.write(outcome, style, copies, every)
         write_asides(outcome.scanned)
     if outcome.scanned.errors:
         return EXIT_ERROR
-    label = outcome.next.label
-    urgent = any(label in event.releases for group in text.groups(outcome) for event in group.events)
-    return EXIT_FINDINGS if check and urgent else EXIT_CLEAN
+    return EXIT_FINDINGS if check and urgent(items(outcome)) else EXIT_CLEAN
 
 
-def _write(
-    outcome: UpgradeReport, style: OutputFormat, copies: dict[tuple[str, int, str], Changes], every: bool
-) -> None:
-    """Print the report in the format asked for."""
-    if style is OutputFormat.text:
-        show(text.lines(outcome, every, copies))
-    elif style is OutputFormat.json:
-        print(json.dumps(as_json(outcome), indent=2))
-    elif style is OutputFormat.html:
-        print(printable_lines(pages.of_upgrade(outcome, copies)), end="")
-    elif style is OutputFormat.github:
-        print("\n".join(services.github(as_findings(outcome), "warning")))
-    else:
-        make = services.sarif if style is OutputFormat.sarif else services.gitlab
-        print(json.dumps(make(as_findings(outcome)), indent=2))
+def _steps(
+    paths: list[Path] | None, options: ScanOptions, old: str | None, new: str | None, given: list[MegatronSource]
+) -> list[Step]:
+    """From each Megatron in use to each release that stands for the new one; `given` takes the sources at hand.
 
-
-def _write_ranges(reading: Reading, chosen: _Chosen, style: OutputFormat, output_file: Path | None) -> None:
-    """What raises on each release of a range."""
-    in_use, fitting = chosen.used[-1].label, ranges.fits(reading, chosen.range)
-    with reporting(), into(output_file):
-        if style is OutputFormat.text:
-            show(text.ranges(fitting, in_use, reading))
-        else:
-            print(json.dumps(ranges.as_data(fitting, in_use), indent=2))
-    write_asides(reading.scanned)
-
-
-# -- which Megatrons -------------------------------------------------------------------------------------------------
-
-
-@record
-class _Chosen:
-    """The Megatrons of a report."""
-
-    used: list[Column]
-    next: Column
-    megatrons: Megatrons
-    sources: dict[str, MegatronSource]  # by the label that stands for each
-    older: int = 0
-    range: tuple[Column, ...] = ()
-    named: Target | None = None  # by --from
-
-    def judged(self, options: ScanOptions) -> ScanOptions:
-        """The options, for the Megatron that the user said is in use."""
-        if self.named is None:
-            return options
-        return replace(options, megatron=(self.named.revision,), named_by="named by --from", stacks=())
-
-
-def _megatrons(
-    paths: list[Path] | None, options: ScanOptions, old: str | None, new: str | None, matrix: str | None
-) -> _Chosen:
-    """Those in use, or the one of --from, and the one to move to; raises `UsageError` where nothing is to compare."""
-    labels, with_main = ranges.releases_of(matrix) if matrix is not None else ([], False)
+    Raises `UsageError` where there is nothing to compare.
+    """
+    to = target(new or RELEASES[-1])
     carried = "" if old else _carried(paths, options)
     start = target(old or carried) if old or carried else None
-    to = target(new or ("main" if with_main or _is_newest(start, paths, options) else RELEASES[-1]))
-    named_ones = [named for named in (start, to) if named is not None and named.is_read]
-    megatrons = Megatrons([named.read() for named in named_ones])
-    known = dict(zip(map(id, named_ones), megatrons.sources, strict=True))
-
-    def column(named: Target, kinds: tuple[str, ...] = ()) -> Column:
-        if named.is_read:
-            name, words = "", f"{named.revision.given}, read from its source"
-            if named.branch is not None:
-                name, words = named.branch.name, named.revision.words
-            return Column(known[id(named)], kinds, words, name)
-        version = choose.stands_for(named.revision)
-        assert version is not None
-        words = "" if named.revision.certain else f"{named.revision.name}, {named.revision.words}"
-        return Column(megatrons.release(version), kinds, words)
-
-    used, older = ([column(start)], 0) if start is not None else _in_use(paths, options, megatrons)
-    last = column(to, (choose.NEXT,))
-    in_range = tuple(Column(megatrons.release(parse_version(label))) for label in labels)
-    beyond = (last,) if with_main and last.label not in labels else ()
-    if with_main and not beyond:
-        note(f"{last.words or last.label} is judged as {last.label}.")
-    named_so = {known[id(named)].label: named.source for named in named_ones if named.source is not None}
-    chosen = _Chosen(used, last, megatrons, named_so, older, in_range + beyond, start if old else None)
-    if matrix is not None:
-        return chosen
-    if not old and not to.is_read:  # what is as new already takes no step
-        ahead = [one for one in used if _plain(one) >= _plain(last)]
-        if len(ahead) == len(used):
-            raise UsageError(_nothing(show_version(_plain(used[-1])), old))
-        chosen = replace(chosen, used=[one for one in used if one not in ahead], older=older + len(ahead))
-    if any(one.label == last.label for one in chosen.used):
-        raise UsageError(_nothing(last.label, old))
-    return chosen
+    given += [named.source for named in (to, start) if named is not None and named.source is not None]
+    olds = start.models() if start else _in_use(paths, options)
+    news = to.models()
+    steps = [(old, other) for old in olds for other in news if not any(_same(old, each) for each in news)]
+    if not old:  # what is as new already takes no step
+        steps = [(model, other) for model, other in steps if parse_version(model.label) < parse_version(other.label)]
+    if not steps:
+        runs = f"{olds[-1].label} is what {'--from names' if old else 'the repository runs'}"
+        raise UsageError(f"{runs}, and no other release than --to: there is nothing to compare. Pass another --to.")
+    return steps
 
 
-def _is_newest(start: Target | None, paths: list[Path] | None, options: ScanOptions) -> bool:
-    """Whether the newest release is in use, so that main is what comes next."""
-    if packed.branch_named("main") is None:
-        return False
-    if start is not None:
-        return not start.is_read and choose.stands_for(start.revision) == parse_version(RELEASES[-1])
-    running = _running(paths, options)[1]
-    known = [choose.stands_for(stack.revision) or parse_version(RELEASES[-1]) for stack in running]
-    return bool(known) and min(known) >= parse_version(RELEASES[-1])
-
-
-def _plain(column: Column) -> Version:
-    """The release of a column; `0.16.0+` is a source of 0.16.0 that was read."""
-    return column.release.version
-
-
-def _nothing(label: str, old: str | None) -> str:
-    runs = f"{label} is what {'--from names' if old else 'the repository runs'}"
-    return f"{runs}, and no other release than --to: there is nothing to compare. Pass another --to."
+def _same(model: Model, other: Model) -> bool:
+    """Whether two Megatrons are one: a fork may have the number of a release, and other code."""
+    if model is other or model.label != other.label:
+        return model is other
+    names = set(model.facts)
+    return names == set(other.facts) and all(model.facts[name].digest == other.facts[name].digest for name in names)
 
 
 def _running(paths: list[Path] | None, options: ScanOptions) -> tuple[Stacks, tuple[Stack, ...]]:
@@ -232,36 +155,48 @@ def _carried(paths: list[Path] | None, options: ScanOptions) -> str:
     return str(stacks.top / said[0].path.removesuffix(INFO))
 
 
-def _in_use(paths: list[Path] | None, options: ScanOptions, megatrons: Megatrons) -> tuple[list[Column], int]:
-    """The Megatrons that the repository runs, and how many older ones it names; raises `UsageError` where none."""
+def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
+    """The releases that the repository runs, the oldest first; raises `UsageError` where no file says one."""
     stacks, running = _running(paths, options)
-    used, older = choose.in_use(running, megatrons)
+    told = []
+    versions = {version for stack in running for version in stack.versions}
     for stack in running:
-        if stack.versions:
-            continue
         settle = stack.revision.settle.replace("--target-mcore", "--from")
-        note(f"{stack} is {'left out' if used else f'judged as {RELEASES[-1]}'}: {stack.revision.words}; {settle}.")
-    if not used and running:  # as `scan` and `pin` do
-        words = f"{running[0].name}, {running[0].revision.words}"
-        used = [Column(megatrons.release(parse_version(RELEASES[-1])), running[0].platforms, words)]
-    if not used:
+        if not stack.versions and versions:
+            told.append(f"{stack} is left out: {stack.revision.words}; {settle}.")
+        elif not stack.versions:
+            clone = f"../Megatron-LM@{stack.name.rpartition('@')[2]}"
+            example = f" For example: unpatch upgrade --from {clone if 'its source' in settle else RELEASES[-3]}"
+            way = settle if "which is here" in settle else f"{settle}.{example}"
+            raise UsageError(f"The release of {stack} is not known ({stack.revision.words}): {way}")
+        elif not stack.revision.certain:
+            stand_in = " and ".join(dict.fromkeys(known.newest(version).label for version in stack.versions))
+            told.append(f"{stack} is {stack.revision.words or 'a range'}: compared from {stand_in}.")
+    if len(told) > _MOST_NOTES:
+        many = f"{len(told)} Megatrons that you run are no releases"
+        told = [f"{many}; `unpatch stacks` lists what each is compared from."]
+    for line in told:
+        note(line)
+    if not versions:
         hint = next((f" {stack} is only a hint." for stack in stacks.hints if stack.versions), "")
         raise UsageError(
             "No file in this repository says which release of megatron-core it runs; pass it with --from: a release, a "
             f"tag, a commit, a checkout, CLONE@COMMIT, or `installed`.{hint}"
         )
-    return used, older
+    return list(dict.fromkeys(known.newest(version) for version in sorted(versions)))
 
 
-def _sources(outcome: UpgradeReport, given: Mapping[str, MegatronSource], may_fetch: bool) -> Sources:
+def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_fetch: bool) -> Sources:
     """The sources at hand: given, installed, or in the cache; what is missing is said, and its copies not compared."""
-    copies = {row.copied.release for row in outcome.rows if row.copied is not None}
+    copies = {fate.copy.release for fate in outcome.fates if fate.copy}
     installed = installed_source() if copies else None
-    at_hand = {installed.label: installed.files} if installed is not None else {}
-    at_hand |= {label: source.files for label, source in given.items()}
-    wanted = {*copies, outcome.next.label} if copies else set()
+    at_hand = {source.label: source.files for source in (*filter(None, [installed]), *given)}
+    wanted = {*copies, outcome.new.label} if copies else set()
     missing = sorted(release for release in wanted - set(at_hand) if not cached(release).is_dir())
     if missing and not may_fetch:
+        ways = {outcome.old.label: "--from", outcome.new.label: "--to"}
+        options = [f"{ways[package]} PATH" for package in missing if package in ways]
+        instead = f", or {' and '.join(options)}" if len(options) == len(missing) else ""
         are = "source of megatron-core {} is" if len(missing) == 1 else "sources of megatron-core {} are"
-        note(f"The {are.format(', '.join(missing))} missing, so copies are not compared: add --fetch.")
+        note(f"The {are.format(', '.join(missing))} missing, so copies are not compared: add --fetch{instead}.")
     return Sources(at_hand, get if may_fetch else None)

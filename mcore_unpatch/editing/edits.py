@@ -1,10 +1,13 @@
-"""What a migration consists of: edits of bytes, the reasons why places are left, and the plan that holds both.
+"""What a migration consists of: edits of bytes, remarks for people, and the plan that holds both.
 
 `mcore_unpatch.codemods.planner` makes a `Plan`; `mcore_unpatch.migrate` verifies, shows and writes it.
 
-- A plan is a pure function of the bytes of the repository and of the options: run again over its own result, it has
+    plan(project: Repository, findings: Sequence[Finding], options: Options) -> Plan
+
+- A plan is a pure function of the bytes of the project and of the options: run again over its own result, it has
   no edit. It writes nothing.
-- The edits of one file never overlap, and nothing outside an edit changes.
+- The edits of one file never overlap.
+- Nothing outside an edit changes, so line endings, a byte order mark or an encoding cookie survive unless edited.
 """
 
 from __future__ import annotations
@@ -12,30 +15,50 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar, cast
+from weakref import WeakValueDictionary
 
-from mcore_unpatch.code.index import Index
-from mcore_unpatch.code.names import Names
-from mcore_unpatch.editing.refusals import Left, Refusal
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.megatron.layout import HOOK_SINCE
-from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
 from mcore_unpatch.records import field, record
-from mcore_unpatch.sources.parsing import MAX_BYTES, Reader, Unreadable, with_plain_line_ends
+from mcore_unpatch.repository.paths import is_test
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.sources.files import Reader
+from mcore_unpatch.scanner.sources.parsed import Parsed, RecentValues
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
+T = TypeVar("T")
+_KEPT_BYTES = 500_000  # of files that nobody holds any more; their trees take some fifty times of that
 # `exact`: the same bits for every caller. `rounding`: the same mathematics for every caller. `behaviour`: it depends on
 # callers that were not seen, or changes something on purpose: made where it mends an error, or when asked for.
 Level = Literal["exact", "rounding", "behaviour"]
 LEVELS: tuple[Level, ...] = ("exact", "rounding", "behaviour")
 
+# `left`: not migrated, and why. `by-hand`: steps a person has to take. `guard`: code that is no longer needed.
+# `numerics`: results may change here. `differs`: a function that differs from upstream, with the difference as detail.
+RemarkKind = Literal["left", "by-hand", "guard", "numerics", "differs"]
 
-class Repository:
-    """The files of a repository: all `paths` (posix, relative) are read, those in `editable` may be edited."""
+
+class as_name(NamedTuple):  # noqa: N801 - reads as a function
+    """What finds a name and no longer one; that a file does not have it at all is seen ten times as fast."""
+
+    name: str
+
+    def search(self, data: bytes) -> object:
+        """Where it stands."""
+        word = self.name.encode()
+        return word in data and re.search(rb"%b(?<!\w%b)\b" % (2 * (re.escape(word),)), data)
+
+
+Word = str | re.Pattern[bytes] | as_name
+
+
+class Repository(Project):
+    """A project that can list its files: all `paths` (posix, relative) are read, those in `editable` may be edited."""
 
     def __init__(
         self,
@@ -43,32 +66,26 @@ class Repository:
         exists: Callable[[str], bool],
         read: Reader,
         editable: Iterable[str] | None = None,
-        names: Callable[[], Names] | None = None,
+        parsed: Parsed | None = None,
     ) -> None:
-        """`names`: those of the same contents, where somebody has them."""
-        self.exists, self.read = exists, read
+        super().__init__(exists, read, parsed)
         self.paths = tuple(paths)
         self.editable = frozenset(paths if editable is None else editable)
-        self.known: dict[Any, Any] = {}  # what was decided, for all who plan with the same files
-        self._sources: dict[str, Source] = {}
-        self._names = names
+        # A parsed file is one and the same for as long as somebody holds it; the last ones are kept beyond that.
+        self.sources, self.last = WeakValueDictionary[str, Source](), RecentValues[Source](_KEPT_BYTES)
+        self.looks: dict[Any, Any] = {}  # what a look at all files gave: those that say a word, and what else was asked
 
-    @cached_property
-    def names(self) -> Names:
-        """What the names of all files are."""
-        if self._names is not None:
-            return self._names()
-        every = {path: self.text(path) for path in self.paths}
-        texts = {path: with_plain_line_ends(data) for path, data in every.items() if 0 < len(data) <= MAX_BYTES}
-        return Names(Index(texts), Megatrons().library)
+    def close(self) -> None:
+        """Let go of all files, and of what was found in them."""
+        super().close()
+        self.last.clear()
+        self.looks.clear()
 
     def source(self, path: str) -> Source:
-        """A parsed file; raises `Unreadable` and `OSError`."""
-        if path not in self._sources:
-            index = self.names.index
-            module = index.module(path) if path in index.sources else None
-            self._sources[path] = Source(path, self.data(path), module)
-        return self._sources[path]
+        """A parsed file, to be held as long as its nodes matter; raises `Unreadable` and `OSError`."""
+        if (source := self.sources.get(path)) is None:
+            source = self.sources[path] = Source(path, self.data(path), self.parsed)
+        return self.last.get(path) or self.last.keep(path, source, len(source.data))
 
     def readable(self, path: str) -> Source | None:
         """A parsed file, if it is Python that can be parsed."""
@@ -76,26 +93,43 @@ class Repository:
             return self.source(path) if path.endswith(".py") else None
         return None
 
-    def naming(self, name: str) -> list[str]:
-        """The Python files that say a name."""
-        word = re.compile(rb"\b%b\b" % re.escape(name.encode()))
-        index = self.names.index
-        return [path for path in index.saying(name) if word.search(index.sources[path])]
+    def sources_saying(self, word: Word, *, tests: bool = True) -> Iterator[Source]:
+        """The Python files that say a word, or what a pattern finds, and can be read, parsed."""
+        return filter(None, (self.readable(path) for path in self.saying(word) if tests or not is_test(path)))
+
+    def look_for(self, *words: Word) -> None:
+        """Find the files that say some words, all of them in one look at every file: they will be asked for."""
+        new = [word for word in dict.fromkeys(words) if word not in self.looks]
+        self.looks.update((word, []) for word in new)
+        for path in self.paths if new else ():
+            with suppress(Unreadable, OSError):
+                data = self.data(path)
+                for word in new:
+                    if word.encode() in data if isinstance(word, str) else word.search(data):
+                        self.looks[word].append(path)
+
+    def saying(self, word: Word) -> list[str]:
+        """The files that say a word, or what a pattern finds."""
+        self.look_for(word)
+        return cast("list[str]", self.looks[word])
+
+    def once(self, ask: Callable[[Any], T]) -> T:
+        """What a look at all files gives, for all who share them."""
+        if ask not in self.looks:
+            self.looks[ask] = ask(self)
+        return cast("T", self.looks[ask])
 
     def sources_naming(self, name: str) -> Iterator[Source]:
-        """The Python files that say a name, parsed."""
-        return filter(None, map(self.readable, self.naming(name)))
+        """The Python files that say a name, parsed; raises `Unreadable` for one that may need it and cannot be read."""
+        return (self.source(path) for path in self.saying(as_name(name)) if path.endswith(".py"))
 
-    def data(self, path: str) -> bytes:
+    def named_elsewhere(self, name: str, path: str) -> bool:
+        """Whether another file than that at `path` says a name."""
+        return any(other != path for other in self.saying(as_name(name)))
+
+    def _data(self, path: str) -> bytes:
         """The bytes of a file as they are on disk, line endings included: edits count in these."""
         return self.read(path)
-
-    def text(self, path: str) -> bytes:
-        """The same; none of a file that cannot be read, which the scan tells."""
-        try:
-            return self.read(path)
-        except (OSError, Unreadable):
-            return b""
 
 
 def _none(_: str) -> Any:
@@ -123,6 +157,8 @@ class Options:
     older: Callable[[str], str] = _none
     exact: bool = False  # only edits that keep every bit
     floor: Callable[[str], Version] = _any  # the oldest release on which a file can be imported at all
+    # Whether all Megatrons of a file have the hook, and its project asks for the package: then no guard is needed.
+    plain: Callable[[str], bool] = _none
     naming: Callable[[str], Sequence[str]] | None = None  # all files that say a word
 
     def applies(self, level: Level, mends: bool = False) -> bool:
@@ -140,16 +176,16 @@ class Options:
         """The oldest and the newest release that a file is judged for."""
         return self.pinned(path) or (self.target,)
 
-    def guessed(self, path: str) -> Left | None:
+    def guessed(self, path: str) -> str:
         """Why nothing is deleted for the releases that a file is judged for: a guess; nothing where they are named."""
-        why = self.unsure(path)
-        return None if self.pinned(path) and not why else Left(Refusal.UNKNOWN, why)
+        unknown = "which Megatron runs here is not known: name it in a project file, or with --target-mcore"
+        return self.unsure(path) if self.pinned(path) else unknown
 
-    def without_hook(self, path: str) -> Left | None:
+    def without_hook(self, path: str) -> str:
         """Why a file may not import what needs the hook: a release that it runs on, or that its project allows."""
         oldest = max(min(self.pinned(path), default=HOOK_SINCE), self.floor(path))
-        why = self.older(path) or (show(oldest) if oldest < HOOK_SINCE else "")
-        return Left(Refusal.OLDER, why) if why else None
+        allowed = f"it needs megatron-core>={show(HOOK_SINCE)}, and the project allows {show(oldest)} too"
+        return self.older(path) or (allowed if oldest < HOOK_SINCE else "")
 
     def wants(self, rule: str) -> bool:
         """Whether a rule takes part."""
@@ -198,11 +234,23 @@ class Unsound(Exception):
 
 
 @record
+class Remark:
+    """Something a person should know about one place."""
+
+    path: str
+    line: int
+    rule: str
+    kind: RemarkKind
+    text: str
+    detail: str = ""  # e.g. a unified diff that a reviewer can judge
+
+
+@record
 class Plan:
     """Everything a migration would do, and what it leaves to people."""
 
     edits: tuple[Edit, ...] = ()
-    left: dict[Finding, Left] = field(default_factory=dict)  # why places stay, where a codemod has a way
+    remarks: tuple[Remark, ...] = ()
     errors: tuple[FileError, ...] = ()  # files that should have been looked into and could not be
     removes: tuple[Finding, ...] = ()  # the findings that are gone once the edits that apply are written
     requirement: str | None = None  # what the new code needs, "megatron-core>=0.18"

@@ -1,4 +1,4 @@
-"""From a plan to new contents: what each file becomes, where every edit ends up, and the diff."""
+"""From a plan to new contents: which edits apply, what each file becomes, where every edit ends up, and the diff."""
 
 from __future__ import annotations
 
@@ -27,13 +27,6 @@ class SourceRange:
     column: int
     end_line: int
     end_column: int
-
-    @classmethod
-    def of(cls, data: bytes, start: int, end: int) -> SourceRange:
-        """A range with its lines and columns."""
-        places = ((data.count(b"\n", 0, at) + 1, at - data.rfind(b"\n", 0, at)) for at in (start, end))
-        (line, column), (end_line, end_column) = places
-        return cls(start, end, line, column, end_line, end_column)
 
 
 @record
@@ -64,20 +57,44 @@ def rewrites_of(plan: Plan, project: Repository) -> list[NewContent]:
     return rewrites
 
 
-def changes_of(plan: Plan, data: Callable[[str], bytes]) -> Iterator[PlacedEdit]:
+def changes_of(plan: Plan, data: Callable[[str], bytes]) -> list[PlacedEdit]:
     """Every edit of a plan, placed in the `data` of its file; in order of files and positions."""
-    for path, edits in _by_path(plan):
-        before, after, shift = data(path), splice(data(path), edits), 0
-        for edit in in_order(edits):
-            start = edit.start + shift
-            new = SourceRange.of(after, start, start + len(edit.replacement))
-            yield PlacedEdit(edit, SourceRange.of(before, edit.start, edit.end), new)
-            shift += len(edit.replacement) - (edit.end - edit.start)
+    return [change for path, edits in _by_path(plan) for change in _placed(data(path), edits)]
 
 
 def _by_path(plan: Plan) -> Iterator[tuple[str, list[Edit]]]:
     by_path = attrgetter("path")
     return ((path, list(edits)) for path, edits in groupby(sorted(plan.edits, key=by_path), by_path))
+
+
+def _placed(data: bytes, edits: list[Edit]) -> Iterator[PlacedEdit]:
+    after = splice(data, edits)
+    shift = 0
+    for edit in in_order(edits):
+        start = edit.start + shift
+        yield PlacedEdit(edit, span(data, edit.start, edit.end), span(after, start, start + len(edit.replacement)))
+        shift += len(edit.replacement) - (edit.end - edit.start)
+
+
+def moved_line(data: bytes, edits: list[Edit], line: int) -> int:
+    """The line of the new file on which a line of the old one stands; one that is gone, where its edit begins."""
+    start, added = sum(len(text) + 1 for text in data.split(b"\n")[: line - 1]), 0
+    for edit in in_order(edits):
+        if edit.start > start or (edit.start == start and edit.end > start):
+            break
+        if edit.end > start:
+            return data.count(b"\n", 0, edit.start) + added + 1
+        added += edit.replacement.count(b"\n") - data.count(b"\n", edit.start, edit.end)
+    return line + added
+
+
+def span(data: bytes, start: int, end: int) -> SourceRange:
+    """A range of bytes with its lines and columns."""
+    return SourceRange(start, end, *_position(data, start), *_position(data, end))
+
+
+def _position(data: bytes, offset: int) -> tuple[int, int]:
+    return data.count(b"\n", 0, offset) + 1, offset - data.rfind(b"\n", 0, offset)
 
 
 def unified(path: str, before: bytes, after: bytes, gone: bool = False) -> bytes:
@@ -105,10 +122,12 @@ def _rows(start: int, stop: int) -> str:
 
 
 def coloured(diff: bytes) -> bytes:
-    """A diff for a terminal: as text that does nothing; the end of a CRLF line is not shown."""
-    lines = []
-    for line in diff.split(b"\n"):
-        harmless = shown(line.removesuffix(b"\r").decode(errors="backslashreplace")).encode()
-        style = b"1" if harmless.startswith((b"--- ", b"+++ ")) else _STYLES.get(harmless[:1])
-        lines.append(harmless if style is None else b"\x1b[%sm%s\x1b[0m" % (style, harmless))
-    return b"\n".join(lines)
+    """A diff for a terminal."""
+    return b"\n".join(map(_coloured, diff.split(b"\n")))
+
+
+def _coloured(line: bytes) -> bytes:
+    """The line as text that does nothing; the end of a CRLF line is not shown."""
+    harmless = shown(line.removesuffix(b"\r").decode(errors="backslashreplace")).encode()
+    style = b"1" if harmless.startswith((b"--- ", b"+++ ")) else _STYLES.get(harmless[:1])
+    return harmless if style is None else b"\x1b[%sm%s\x1b[0m" % (style, harmless)

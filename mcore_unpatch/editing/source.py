@@ -10,10 +10,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
-from mcore_unpatch.code.index import dotted_name
-from mcore_unpatch.code.module import Module
-from mcore_unpatch.code.syntax import ancestors, block_of, parent_of
-from mcore_unpatch.sources.parsing import MAX_BYTES, TooLarge, Unreadable, decode, why_not
+from mcore_unpatch.scanner.sources.nodes import children, first_line as first_line, walk
+from mcore_unpatch.scanner.sources.parsed import Parsed
 
 Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -32,31 +30,12 @@ class Span(NamedTuple):
         return cls(offset, offset)
 
 
-def first_line(statement: ast.stmt) -> int:
-    """Where a statement begins, with its decorators."""
-    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return decorators[0].lineno if decorators else statement.lineno
-
-
-def parsed(path: str, data: bytes) -> Module:
-    """A file as a module; raises `Unreadable`."""
-    if len(data) > MAX_BYTES:
-        raise TooLarge(len(data))
-    try:
-        return Module(path, dotted_name(path), data)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise Unreadable(why_not(data, path) or str(error)) from None
-
-
 class Source:
     """A parsed file. Lines are counted from 1, as in `ast`."""
 
-    def __init__(self, path: str, data: bytes, module: Module | None = None) -> None:
-        """`module`: that of the index, where the file is in one."""
-        decode(data)  # which refuses encodings that Python alone would take
+    def __init__(self, path: str, data: bytes, parsed: Parsed | None = None) -> None:
         self.path, self.data = path, data
-        self.module = module or parsed(path, data)
-        self.tree: ast.Module = self.module.tree
+        self.tree = (parsed or Parsed()).tree(path, data)
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         bom = encoding == "utf-8-sig"
         self.encoding = "utf-8" if bom else encoding
@@ -70,7 +49,7 @@ class Source:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """Every node, as `ast.walk` gives them."""
-        return list(ast.walk(self.tree))
+        return list(walk(self.tree))
 
     def every(self, *kinds: type[Node]) -> list[Node]:
         """The nodes of some kinds, in the same order."""
@@ -78,10 +57,16 @@ class Source:
             self._of_kinds[kinds] = [node for node in self.nodes if isinstance(node, kinds)]
         return self._of_kinds[kinds]
 
-    def suite(self, node: ast.stmt) -> Suite:
-        """The statements beside one: those of a body, a branch, a handler."""
-        parent = parent_of(node)
-        return block_of(parent, node) if parent is not None else []
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The node above each node."""
+        return {child: node for node in self.nodes for child in children(node)}
+
+    @cached_property
+    def home(self) -> dict[int, Suite]:
+        """The suite that a statement stands in, by the statement's id: a body, a branch, a handler."""
+        fields = (getattr(node, name, None) for node in self.nodes for name in ("body", "orelse", "finalbody"))
+        return {id(node): suite for suite in fields if isinstance(suite, list) for node in suite}
 
     @cached_property
     def starting(self) -> dict[tuple[int, int], ast.stmt | ast.expr]:
@@ -93,6 +78,15 @@ class Source:
         return nodes
 
     @cached_property
+    def mentions(self) -> dict[str, list[ast.AST]]:
+        """The nodes that say a name, in whatever way."""
+        found: dict[str, list[ast.AST]] = {}
+        for node in self.nodes:
+            for name in mentioned(node):
+                found.setdefault(name, []).append(node)
+        return found
+
+    @cached_property
     def width(self) -> int:
         """The width of lines: what the file itself keeps to."""
         # Strings and comments are longer than the limit in many places, so lines with them do not count.
@@ -102,7 +96,9 @@ class Source:
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, the innermost first."""
-        return (parent for parent, _ in ancestors(node))
+        while (above := self.parents.get(node)) is not None:
+            yield above
+            node = above
 
     def function_of(self, node: ast.AST) -> Function | None:
         """The innermost function around a node."""
@@ -148,13 +144,6 @@ class Source:
         text = self.line(node.lineno)
         return text[: len(text) - len(text.lstrip())]
 
-    @property
-    def step(self) -> str:
-        """By how much the file indents."""
-        functions = self.every(ast.FunctionDef)
-        steps = (self.indentation(one.body[0]).removeprefix(self.indentation(one)) for one in functions)
-        return next(filter(None, steps), "    ")
-
     def owns_lines(self, node: ast.stmt) -> bool:
         """Whether a statement shares its lines with nothing but a comment."""
         first, last = first_line(node), last_line(node)
@@ -177,6 +166,15 @@ class Source:
         while line > 1 and self.is_comment(line - 1):
             line -= 1
         return first_line(node) if line == 1 else line
+
+
+def mentioned(node: ast.AST) -> tuple[str, ...]:
+    """What one node names, in whatever way."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Global | ast.Nonlocal):
+        return tuple(node.names)
+    return (node.value,) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ()
 
 
 def last_line(node: ast.stmt) -> int:

@@ -13,7 +13,6 @@
 | `judge` | what a release, or a step, does to a patch |
 | `changes`, `copies` | what a step changes without an error; copies that lag behind |
 | `uses` | the same for everything else that a file uses, and for methods that override |
-| `hook_takers` | which models of the repository keep a hook of the library's from arriving |
 | `traits`, `verdicts` | which row of official answers fits a patch, and what becomes of it |
 
 A library is a parameter; the words by which its rows know a patch come with them. `say` has the sentences.

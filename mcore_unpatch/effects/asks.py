@@ -14,7 +14,7 @@ from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.keywords import put_into
 from mcore_unpatch.effects.meaning import Meant, meant
 from mcore_unpatch.effects.records import Place, When, place_of
-from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.interface import Release
 from mcore_unpatch.library.signatures import Call, written_call
 
 _DEEPEST = 3  # helpers within one another
@@ -46,7 +46,7 @@ class Ask:
         """Where it stands."""
         return place_of(self.node, self.path, self.when)
 
-    def on(self, release: Detailed) -> str:
+    def on(self, release: Release) -> str:
         """The name that a release has, where several imports bind it."""
         return next((name for name in self.names if release.has(name)), self.name)
 
@@ -113,7 +113,6 @@ class Asks:
                     yield _ask(known, node, when, path, call)
                     yield from self._prefixes(known, node.func, when, path)
                 else:
-                    yield from self._partial(node, when, path)
                     yield from self._helper(node, when, inner, seen, depth)
                     todo.append(node.func)
                 todo += [*(word.value for word in reversed(node.keywords)), *reversed(node.args)]
@@ -130,13 +129,6 @@ class Asks:
     def _read(self, node: ast.Attribute, when: When, path: str) -> Iterator[Ask]:
         if (known := meant(self.names, node)) is not None:
             yield _ask(known, node, when, path)
-
-    def _partial(self, node: ast.Call, when: When, path: str) -> Iterator[Ask]:
-        """What `partial(f, ...)` will call."""
-        known = meant(self.names, node.args[0]) if last_name(node.func) == "partial" and node.args else None
-        if known is not None:
-            passed = written_call(node)
-            yield _ask(known, node, when, path, Call(passed.positions - 1, passed.keywords, True, True))
 
     def _imported(self, node: Any, when: When, path: str) -> Iterator[Ask]:
         within = self.names.library.within

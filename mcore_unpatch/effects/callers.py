@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from mcore_unpatch.code.syntax import last_name, returned_counts, text_of
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, Place
-from mcore_unpatch.library.facts import Use
+from mcore_unpatch.library.detailed import Use
 from mcore_unpatch.library.signatures import Misfit, Signature, Wrong, written_signature
 
 # Decorators that leave the parameters of a method as they are.

@@ -7,26 +7,25 @@ from typing import NamedTuple
 
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, place_of
 from mcore_unpatch.effects.replaced import Replaced
-from mcore_unpatch.library.detailed import Detailed, likeness, split
+from mcore_unpatch.library.detailed import Definition, Detailed, How, likeness, split
 from mcore_unpatch.library.digests import statement_digests
-from mcore_unpatch.library.facts import Definition, How
 from mcore_unpatch.patches.records import Spelling
 
 _A_COPY = 0.4  # of the statements in common; what shares less was written anew
 
 
 class Copy(NamedTuple):
-    """A replacement that began as the library's own function, as a release had it."""
+    """A replacement that began as the library's own function."""
 
-    release: str
     share: float
     missing: int  # statements that the newer release has, the older had not, and the copy lacks
     stale: int  # statements that it still has, and the newer release took out
+    upstreamed: bool  # the new release has all that the copy added, and nothing of what it took out
 
 
 def statements_of(case: Replaced) -> str:
     """The digests of the statements of a replacement."""
-    package = case.names.library.heart.top
+    package = case.names.library.packages()[0]
     return statement_digests(case.function, package).hex() if case.function is not None else ""
 
 
@@ -40,10 +39,11 @@ def copy_of(case: Replaced, old: Detailed, before: Definition | None, after: Def
     if share < _A_COPY:
         return None
     now = split(after.statements) if after is not None else []
-    has, then = set(split(own)), set(split(before.statements))
+    had, has, then = set(split(nearest.statements)), set(split(own)), set(split(before.statements))
     missing = sum(one not in then and one not in has for one in now)
     stale = sum(one in has and one not in now for one in then)
-    return Copy(old.packed.labels[nearest.entry.since], share, missing, stale)
+    upstreamed = bool(now) and has <= set(now) and (had - has).isdisjoint(now)
+    return Copy(share, missing, stale, upstreamed)
 
 
 def body_changes(case: Replaced, old: Detailed, new: Detailed, called_alike: bool) -> Iterator[Effect]:
@@ -53,16 +53,21 @@ def body_changes(case: Replaced, old: Detailed, new: Detailed, called_alike: boo
     cause = Cause(case.target)
     if before is None or after is None:
         return
-    is_module = case.patch.spelling == Spelling.SYS_MODULES and after.letter == "m" and old.label != new.label
-    same = (before.letter, before.entry.detail, before.digest) == (after.letter, after.entry.detail, after.digest)
-    if not is_module and (same or case.reaches_original):  # of a whole module nothing is compared
+    if (before.letter, before.entry.detail, before.digest) == (after.letter, after.entry.detail, after.digest):
+        return
+    if case.patch.spelling == Spelling.SOURCE_REWRITE:
+        yield Effect(Outcome.UNREAD, (new.label,), cause, here)
         return
     if case.function is None:
-        if is_module or case.is_unread:
+        if case.is_unread and not case.reaches_original:
             yield Effect(Outcome.UNREAD, (new.label,), cause, here)
         return
+    if case.reaches_original:
+        return
     copied = copy_of(case, old, before, after)
-    if copied is not None and (copied.missing or copied.stale):
+    if copied is not None and copied.upstreamed:
+        yield Effect(Outcome.UPSTREAMED, (new.label,), cause, here)
+    elif copied is not None and (copied.missing or copied.stale):
         words = (str(copied.missing), str(copied.stale))
         yield Effect(Outcome.BEHIND, (new.label,), cause._replace(words=words), here)
     elif copied is None and before.statements != after.statements:

@@ -1,4 +1,4 @@
-"""Who expects an exception: a `try` or `suppress` around a node, within the same function."""
+"""Who expects an exception: a `try`, a `suppress` or a `raises` around a node, within the same function."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _SAME = {
     "KeyError": {"KeyError", "LookupError"},
 }
 _ALWAYS = {"Exception", "BaseException", ""}
+_EXPECTS = ("suppress", "raises", "assertRaises", "assertRaisesRegex")
 
 
 def is_caught(node: ast.AST, exception: str) -> bool:
@@ -29,9 +30,9 @@ def handler_of(node: ast.AST, exception: str) -> ast.ExceptHandler | ast.With | 
         if isinstance(parent, (*FUNCTIONS, ast.ClassDef)):
             return None
         if isinstance(parent, ast.With):
-            calls = [item.context_expr for item in parent.items if isinstance(item.context_expr, ast.Call)]
-            quiet = (one for call in calls if last_name(call.func) == "suppress" for one in call.args)
-            if any(wanted.intersection(_names(one)) for one in quiet):
+            calls = (item.context_expr for item in parent.items if isinstance(item.context_expr, ast.Call))
+            quiet = [call for call in calls if last_name(call.func) in _EXPECTS]
+            if any(wanted.intersection(_names(one)) for call in quiet for one in call.args):
                 return parent
         if is_try(parent) and any(child is one for one in parent.body):
             for handler in parent.handlers:

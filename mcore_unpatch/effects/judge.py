@@ -7,16 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mcore_unpatch.code.module import inner_scope, scope_of
+from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.reached import Guards, Reached
+from mcore_unpatch.code.reached import Guards
 from mcore_unpatch.code.syntax import FUNCTIONS, ancestors, block_of, last_name, parameters
-from mcore_unpatch.code.worth import Given
 from mcore_unpatch.effects.asks import Ask, Asks, unpacked
-from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.callers import Answer, method_takes
 from mcore_unpatch.effects.changes import changes
-from mcore_unpatch.effects.hook_takers import SWALLOWED, UNREAD, lost
 from mcore_unpatch.effects.keywords import put_into
 from mcore_unpatch.effects.raising import Raising
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, Place, When, place_of
@@ -24,7 +21,7 @@ from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.library.signatures import Signature, written_call
 from mcore_unpatch.patches.alive import alive
-from mcore_unpatch.patches.records import Patch, PatchFile
+from mcore_unpatch.patches.records import Patch, Spelling
 
 _ANYTHING = Signature((), any_position=True, any_keyword=True)
 
@@ -32,20 +29,11 @@ _ANYTHING = Signature((), any_position=True, any_keyword=True)
 class Judge:
     """Judges the patches of one repository; everything that asks for no release is read once."""
 
-    def __init__(
-        self,
-        names: Names,
-        patches: Sequence[Patch],
-        files: Sequence[PatchFile] = (),
-        hook: str = "",
-        taken: Sequence[str] = (),
-    ) -> None:
-        """hook: the keyword of the library's hook. taken: methods that an object takes when it is made, and calls."""
+    def __init__(self, names: Names, patches: Sequence[Patch]) -> None:
         self.names, self.guards, self.asks = names, Guards(names), Asks(names)
         self.cases = {patch: Replaced(patch, names) for patch in patches}
         self.targets: dict[str, Replaced] = {case.target: case for case in self.cases.values()}
-        self.brought = Brought(names, patches, files)
-        self._hook, self._taken = hook, taken
+        self._supplied = {(patch.path, patch.target) for patch in patches}
         self._raising: dict[str, Raising] = {}
         self._on: dict[tuple[Patch, str], tuple[Effect, ...]] = {}
         self._asked: dict[Patch, list[Ask]] = {}
@@ -53,7 +41,7 @@ class Judge:
     def raising(self, release: Detailed) -> Raising:
         """What raises on a release."""
         if release.label not in self._raising:
-            self._raising[release.label] = Raising(self.guards, release, self.brought)
+            self._raising[release.label] = Raising(self.guards, release, self._supplied)
         return self._raising[release.label]
 
     def on(self, patch: Patch, release: Detailed) -> tuple[Effect, ...]:
@@ -73,12 +61,12 @@ class Judge:
         old = self._first_that_runs(patch, old, new)
         before, found = self.on(patch, old), list(self.on(patch, new))
         found = [self._with_before(one, before, case, old) for one in found]
-        raising = self.raising(new)
-        called = (one for one in self.asked(case) if one.when == When.CALL and not self.is_ours(case, one, raising))
-        found += changes(case, called, old, raising)
+        found += changes(self, case, old, new)
         raises = [one for one in found if one.raises]
         differs = [one for one in found if one.differs]
         quiet = [one for one in found if not one.raises and not one.differs]
+        if any(one.kind == Outcome.UPSTREAMED for one in quiet) and not raises:
+            return quiet
         if any(one.kind == Outcome.NEVER_CALLED for one in quiet):
             differs = [one for one in differs if one.kind not in (Outcome.BEHIND, Outcome.BODY_CHANGED)]
         return [*raises, *differs, *quiet] or [Effect(Outcome.NONE, (new.label,), Cause(patch.target), here)]
@@ -107,7 +95,6 @@ class Judge:
         if case.function is not None and not case.adds:
             answer = Answer(case.function, _ANYTHING, case.target, _here(case))
             yield from answer.unpacked(release.calls(case.target), release.label)
-        yield from self._hook_lost(case, release)
         yield from self._asks_of(case, release)
         yield from self._idle(case, release)
 
@@ -140,27 +127,28 @@ class Judge:
                     yield from wrong
                     return
 
-    def _hook_lost(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
-        """The library's hook, where the replacement takes it and never calls it, or swallows it."""
-        if case.answer is None or self._hook not in (release.parameters(case.target) or ()):
-            return
-        if lost(case.function, self._hook)[0] in (UNREAD, SWALLOWED):
-            by = next((use.place for use in release.calls(case.target)), case.target)
-            yield Effect(Outcome.DROPPED, (release.label,), Cause(case.target, by, (self._hook,)), _here(case))
-
     def _idle(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
         """What is never called: a name that the release does not have, or one that is read before."""
         if case.adds or not self.names.library.within(case.target):
             return
-        if case.is_alone and case.target in self._taken:
-            yield Effect(Outcome.NEVER_CALLED, (release.label,), Cause(case.target), _here(case))
-        elif release.has(release.name_of(case.target)) is False:
+        if release.has(release.name_of(case.target)) is False and not self.is_used(case):
             raising = self.raising(release)
             if case.is_alone and (release.lacks_yet(case.target) or raising.now(case.target) == case.target):
                 return  # an object is one of the class that the release has, if there is one
-            if not case.attribute.startswith("__"):
+            if case.patch.spelling == Spelling.MOCK:
+                cause = Cause(case.target, raising.now(case.target))
+                yield Effect(Outcome.NAME_GONE, (release.label,), cause, _here(case, When.INSTALL), "AttributeError")
+            elif not case.attribute.startswith("__"):
                 cause = Cause(case.target, raising.now(case.target))
                 yield Effect(Outcome.NEVER_CALLED, (release.label,), cause, _here(case))
+
+    def is_used(self, case: Replaced) -> bool:
+        """Whether the file itself calls what it sets there."""
+        for call in case.patch.module.calls:
+            if isinstance(call.func, ast.Attribute) and call.func.attr == case.attribute:
+                if any(one.name == case.owner for one in self.names.of(call.func.value)):
+                    return True
+        return False
 
     # -- what the replacement asks of the library --------------------------------------------------------------------
 
@@ -201,29 +189,17 @@ class Judge:
         raising = self.raising(release)
         for ask in self.asked(case):
             found = raising.of(ask)
-            if not found or self._is_for_others(case, ask, release):
+            if not found:
                 continue
             if ask.call is not None and self.is_ours(case, ask, raising):
                 found = tuple(one for one in found if one.kind not in (Outcome.CALL_UNFIT, Outcome.UNPACKED))
             yield from found
 
-    def _is_for_others(self, case: Replaced, ask: Ask, release: Detailed) -> bool:
-        """Whether a place is reached only where a caller passes what the release's own callers leave to be None."""
-        around = next((parent for parent, _ in ancestors(ask.node) if isinstance(parent, FUNCTIONS)), None)
-        calls, taken = [use.call for use in release.calls(case.target) if use.call is not None], case.taken
-        is_own = ask.when == When.CALL and around is not None and around is case.function
-        own = release.taken(case.target)  # who is not known to call it passes no more than it takes
-        if taken is None or own is None or not is_own or any(call.star or call.double_star for call in calls):
-            return False
-        positions = max((call.positions for call in calls), default=len(own.positional))
-        passed = {name for call in calls for name in call.keywords} if calls else set(own.names)
-        passed |= set(taken.positional[:positions])
-        empty = {name for name, value in taken.defaults if value == "None"} - passed
-        given: Given = {(inner_scope(around), name): None for name in empty}
-        return bool(given) and Reached(self.guards, release).at(ask.node, given) is False
-
     def is_ours(self, case: Replaced, ask: Ask, raising: Raising) -> bool:
         """Whether a call of the replacement reaches another function that the repository puts in place."""
+        if case.is_alone and ask.name == case.target and case.target in self.targets:
+            if not self.targets[case.target].is_alone:
+                return True  # what the object had is what was put on its class
         return raising.is_ours(ask, self.targets, case.target)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.syntax import FUNCTIONS, last_name, own_nodes, parent_of, text_of
-from mcore_unpatch.effects.originals import is_called_once
 
 _DEEPEST = 3  # dicts that are made of others
 
@@ -60,22 +58,6 @@ def _keys_under(name: ast.Name, call: ast.Call, depth: int) -> Iterator[str]:
             if isinstance(node.func.value, ast.Name) and node.func.value.id == name.id:
                 made = ast.Call(ast.Name("dict", ast.Load()), node.args, node.keywords)
                 yield from _keys(made, call, depth)
-
-
-def handed_on(function: Any) -> list[ast.Call]:
-    """The calls that a function hands its `**rest` on to, whatever happens, where it takes nothing out of it."""
-    rest = function.args.kwarg.arg if function.args.kwarg is not None else ""
-    inside = own_nodes(function, ast.Call, ast.Subscript) if rest else []
-    if any(_takes_out(node, rest) for node in inside):
-        return []
-    calls = [node for node in inside if isinstance(node, ast.Call) and _hands_on(node, rest)]
-    return calls if is_called_once(function, calls) else []
-
-
-def _hands_on(call: ast.Call, rest: str) -> bool:
-    return any(
-        word.arg is None and isinstance(word.value, ast.Name) and word.value.id == rest for word in call.keywords
-    )
 
 
 def _takes_out(node: ast.AST, name: str) -> bool:

@@ -9,7 +9,7 @@ from mcore_unpatch.code.module import BindingKind, scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import spelled
 from mcore_unpatch.code.values import Kind, Value
-from mcore_unpatch.library.symbols import SymbolKind
+from mcore_unpatch.library.interface import SymbolKind
 
 _PLAIN = {"ABC", "Generic", "Protocol", "object"}  # bases that bring no member of a name that the library has
 

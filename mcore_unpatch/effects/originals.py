@@ -35,6 +35,12 @@ class Originals:
         self._owner, _, self._attribute = patch.target.rpartition(".")
 
     @cached_property
+    def is_given_first(self) -> bool:
+        """`wrap_function_wrapper("module", "name", f)`: a wrapper is given the original, then what the caller gave."""
+        call = self._patch.write.place if self._patch.write is not None else self._patch.place
+        return isinstance(call, ast.Call) and "wrap" in last_name(call.func).lower()
+
+    @cached_property
     def reads(self) -> list[ast.AST]:
         """The expressions of the replacement that stand for the original, and the calls of helpers that have such."""
         if self._function is None:
@@ -48,7 +54,7 @@ class Originals:
         """The calls of the original."""
         held = {id(node) for node in self.reads}
         body = ast.walk(self._function) if self._function is not None else ()
-        return [node for node in body if isinstance(node, ast.Call) and id(node.func) in held]
+        return [node for node in body if isinstance(node, ast.Call) and id(_without_cast(node.func)) in held]
 
     @property
     def reads_by_name(self) -> list[ast.AST]:
@@ -68,15 +74,24 @@ class Originals:
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 if self._is_kept(node.attr) or self._is_read_of_class(node):
                     yield node
+            elif isinstance(node, ast.Call):
+                text = text_of(node.args[1]) if last_name(node.func) in _READERS and len(node.args) > 1 else None
+                if text is not None and self._is_kept(text):
+                    yield node
 
     def _is_given(self, name: str, function: Any) -> bool:
-        """Whether a parameter holds the original: by its default, or by `partial`."""
+        """Whether a parameter holds the original: by its default, by `partial`, or given by a wrapper's library."""
         args = function.args.posonlyargs + function.args.args
+        if self.is_given_first and args and args[0].arg == name and function is self._function:
+            return True
         value = self._patch.write.value if self._patch.write is not None else None
         if isinstance(value, ast.Call) and value.args and self._names_function(value.args[0], function):
             for arg, given in zip(args, value.args[1:], strict=False):
                 if arg.arg == name:
                     return self.stands_for(given)
+            words = [word.value for word in value.keywords if word.arg == name]
+            if words:
+                return self.stands_for(words[0])
         default = next((default_of(arg) for arg in parameters(function) if arg.arg == name), None)
         return default is not None and self.stands_for(default)
 
@@ -87,6 +102,7 @@ class Originals:
 
     def stands_for(self, node: ast.AST | None) -> bool:
         """Whether an expression beside the patch stands for what is replaced."""
+        node = _without_cast(node)
         return self._reads(node) or (isinstance(node, ast.Name) and self._holds(node, _DEEPEST))
 
     def _holds(self, node: ast.Name, depth: int) -> bool:
@@ -105,7 +121,7 @@ class Originals:
             elif isinstance(binding.value, ast.Constant) and binding.value.value is None:
                 continue  # until the patch is made
             else:
-                value = binding.value
+                value = _without_cast(binding.value)
                 if binding.path or not (
                     self._reads(value)
                     or (isinstance(value, ast.Name) and value.id != node.id and self._holds(value, depth - 1))
@@ -128,6 +144,7 @@ class Originals:
 
     def _reads(self, node: ast.AST | None) -> bool:
         """`x.name`, `getattr(x, "name")`, `x.__dict__["name"]`, outside of the replacement."""
+        node = _without_cast(node)
         if isinstance(node, ast.Attribute):
             if node.attr in ("__func__", "__wrapped__"):
                 return self._reads(node.value)
@@ -195,6 +212,13 @@ def _key(target: ast.Subscript) -> str:
     return (text_of(target.slice) or "") if of_dict else ""
 
 
+def _without_cast(node: Any) -> Any:
+    """`x` of `cast(Any, x)`; anything else as it is."""
+    while isinstance(node, ast.Call) and last_name(node.func) == "cast" and len(node.args) == 2:
+        node = node.args[1]
+    return node
+
+
 def is_called_once(function: Any, calls: list[ast.Call]) -> bool:
     """Whether a function makes one call whatever happens: it stands there once, in no branch and no loop."""
     if len(calls) != 1:
@@ -204,9 +228,7 @@ def is_called_once(function: Any, calls: list[ast.Call]) -> bool:
     while (parent := parent_of(node)) is not None and node is not function:
         if isinstance(parent, (ast.If, ast.For, ast.While, ast.AsyncFor, ast.Match)):
             return False
-        if (parent is not function and isinstance(parent, may_not)) or (
-            isinstance(parent, ast.Try) and parent.handlers
-        ):
+        if isinstance(parent, may_not) or (isinstance(parent, ast.Try) and parent.handlers):
             return False
         block = getattr(parent, "body", None)
         above = block[: block.index(node)] if isinstance(block, list) and node in block else []

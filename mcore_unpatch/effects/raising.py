@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping
 
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.reached import Guards, Reached
 from mcore_unpatch.effects.asks import Ask
-from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.handlers import is_caught
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, When
-from mcore_unpatch.library.detailed import Detailed
-from mcore_unpatch.library.facts import Definition
-from mcore_unpatch.library.signatures import Call, Misfit, Wrong
+from mcore_unpatch.library.detailed import Definition, Detailed
+from mcore_unpatch.library.signatures import Call, Wrong
 
 
 class Raising:
-    """Answers for one release."""
+    """Answers for one release; supplied: what files put there themselves."""
 
-    def __init__(self, guards: Guards, release: Detailed, brought: Brought) -> None:
-        self.guards, self.release, self._brought = guards, release, brought
+    def __init__(self, guards: Guards, release: Detailed, supplied: Collection[tuple[str, str]] = ()) -> None:
+        self.guards, self.release, self._supplied = guards, release, supplied
         self.names: Names = guards.names
         self._reached: dict[ast.AST, bool | None] = {}
         self._of_ask: dict[Ask, tuple[Effect, ...]] = {}
@@ -35,11 +32,7 @@ class Raising:
 
     def runs(self, ask: Ask, exception: str) -> bool:
         """Whether an ask is reached, and nobody around it expects the exception."""
-        return self.runs_at(ask.node, exception)
-
-    def runs_at(self, node: ast.AST, exception: str) -> bool:
-        """The same of a node."""
-        return not is_caught(node, exception) and self.reaches(node) is not False
+        return not is_caught(ask.node, exception) and self.reaches(ask.node) is not False
 
     def reaches(self, node: ast.AST) -> bool | None:
         """Whether a node is reached on the release."""
@@ -53,10 +46,7 @@ class Raising:
         name, release = ask.on(self.release), self.release
         if (ask.by_name and not ask.module) or release.has(name) is not False:
             return
-        brought, of_object = self._brought, not (ask.module or ask.through_class)
-        if ask.when == When.CALL and (
-            brought.puts(name, ask.path) or (of_object and brought.sets(name.rpartition(".")[2]))
-        ):
+        if ask.when == When.CALL and (ask.path, name) in self._supplied:
             return
         if not release.ever(name):
             return  # it may be a fork's
@@ -71,17 +61,7 @@ class Raising:
                 (Outcome.IMPORT_GONE, "ImportError") if is_there else (Outcome.MODULE_GONE, "ModuleNotFoundError")
             )
         if self.runs(ask, "ImportError" if ask.module else exception):
-            gone, comes = self._span(lambda one: bool(one.has(name)))
-            yield Effect(kind, (release.label,), Cause(name, self.now(name), (), gone, comes), ask.place, exception)
-
-    def _span(self, has: Callable[[Detailed], bool]) -> tuple[str, str]:
-        """Of what the release lacks: since which release it is gone, or with which it comes."""
-        until = [*self.release.older(), self.release]
-        last = next((number for number in reversed(range(len(until))) if has(until[number])), None)
-        if last is not None:
-            return until[min(last + 1, len(until) - 1)].label, ""
-        ordered = (one for one in self.release.newer() if not one.label.endswith("+"))  # a source has no place in it
-        return "", next((one.label for one in ordered if has(one)), "")
+            yield Effect(kind, (release.label,), Cause(name, self.now(name)), ask.place, exception)
 
     def now(self, name: str) -> str:
         """Where the release has what an older one had under a name."""
@@ -98,9 +78,7 @@ class Raising:
             return
         wrong = self.misfit(ask, found, ask.call)
         if wrong is not None and self.runs(ask, "TypeError"):
-            spans = {each: self._span(partial(_takes, name, each)) for each in wrong.names}
-            alike = tuple(each for each in wrong.names if spans[each] == spans[wrong.names[0]])
-            cause = Cause(name, wrong.misfit.value, alike, *spans[wrong.names[0]])
+            cause = Cause(name, wrong.misfit.value, wrong.names)
             yield Effect(Outcome.CALL_UNFIT, (release.label,), cause, ask.place, "TypeError")
         if ask.call.unpacked and found.gives and found.gives != ask.call.unpacked and self.runs(ask, "ValueError"):
             cause = Cause(name, "", (str(ask.call.unpacked), str(found.gives)))
@@ -112,9 +90,6 @@ class Raising:
         wrong = taken.misfit(seen_by(found, call, self.release, ask)) if taken is not None else None
         if wrong is not None and not ask.through_class and self._is_taken_below(found.name, call):
             return None
-        if wrong is not None and wrong.misfit == Misfit.UNKNOWN:
-            homes = [found.name, *self.release.lineage(found.name)]
-            return None if self._brought.takes(homes, wrong.names) else wrong
         return wrong
 
     def _is_taken_below(self, name: str, call: Call) -> bool:
@@ -140,12 +115,7 @@ class Raising:
         if isinstance(called, ast.Name) and called.id != method:  # `original(...)`, kept before
             home = scope_of(called).home_of(called.id)
             return not (ask.through_class or home is None or home.function() is None)
-        return not ask.by_name or f"{found.name if found is not None else name}.__init__" in targets
-
-
-def _takes(function: str, parameter: str, release: Detailed) -> bool:
-    taken = release.taken(function)
-    return taken is not None and parameter in taken.names
+        return not ask.by_name
 
 
 def seen_by(found: Definition, call: Call, release: Detailed, ask: Ask) -> Call:

@@ -29,11 +29,13 @@ class Outcome(StrEnum):
     NEW = "new"  # the library has now what the repository adds
     CALLED_ELSEWHERE = "called-elsewhere"  # another name, or another caller, stands between
     CLASS_ASKED = "class-asked"  # the library asks for the class that is replaced
+    BRANCH_TURNED = "branch-turned"  # a condition of ours on the release takes its other way
     STOPPED = "stopped"  # what was called is never called any more
     UNREAD = "unread"  # whether it fits cannot be told
     # Nothing happens.
     NEVER_RUNS = "never-runs"  # a condition keeps it off the release
     NEVER_CALLED = "never-called"  # nobody calls what it replaces, before either
+    UPSTREAMED = "upstreamed"  # the release does all that the copy does
     NONE = "none"
 
 
@@ -47,7 +49,7 @@ RAISES = frozenset(
         Outcome.UNPACKED,
     }
 )
-QUIET = frozenset({Outcome.NEVER_RUNS, Outcome.NEVER_CALLED, Outcome.NONE})
+QUIET = frozenset({Outcome.NEVER_RUNS, Outcome.NEVER_CALLED, Outcome.UPSTREAMED, Outcome.NONE})
 
 
 class When(StrEnum):
@@ -59,16 +61,11 @@ class When(StrEnum):
 
 
 class Cause(NamedTuple):
-    """What it is about: a name of the library's; who calls it, or where it went; parameters, values or counts.
-
-    Of what is missing: the first release that lacks it again, or the first that has it; neither where none ever had it.
-    """
+    """What it is about: a name of the library's; who calls it, or where it went; parameters, values or counts."""
 
     name: str
     by: str = ""
     words: tuple[str, ...] = ()
-    gone: str = ""
-    comes: str = ""
 
 
 class Place(NamedTuple):
@@ -98,11 +95,6 @@ class Effect:
     def differs(self) -> bool:
         """Whether something else happens, without an error."""
         return self.kind not in RAISES and self.kind not in QUIET
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody calls what is put there."""
-        return self.kind == Outcome.NEVER_CALLED
 
     def is_same(self, other: Effect) -> bool:
         """Whether it is the same on other releases, though other parameters may be meant."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import FUNCTIONS, last_name, parameters
+from mcore_unpatch.code.syntax import FUNCTIONS, last_name
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.callers import Answer
 from mcore_unpatch.effects.originals import Originals
 from mcore_unpatch.effects.records import place_of
+from mcore_unpatch.library.interface import SymbolKind
 from mcore_unpatch.library.signatures import Signature, written_signature
-from mcore_unpatch.library.symbols import SymbolKind
 from mcore_unpatch.patches.records import Patch, Spelling, WriteKind
 from mcore_unpatch.patches.replacements import bound_to
 
@@ -23,15 +24,6 @@ _PARTIAL = ("partial", "partialmethod")
 _TRANSPARENT = {"staticmethod", "no_grad", "inference_mode", "enable_grad", "wraps", "compile", "jit_fuser"}
 _TRANSPARENT |= {"override", "abstractmethod"}
 _ON_OBJECTS = (Spelling.INSTANCE_ATTRIBUTE, Spelling.SUBMODULE, Spelling.CLASS_OF_INSTANCE)
-
-
-def _wrapped_in(function: Any) -> Any:
-    """What `def wrapper(original): def inner(...): ...; return inner` returns: a registry gives it the original."""
-    if isinstance(function, ast.Lambda) or len(parameters(function)) != 1:
-        return None
-    last = function.body[-1]
-    name = last.value.id if isinstance(last, ast.Return) and isinstance(last.value, ast.Name) else ""
-    return next((one for one in function.body if isinstance(one, FUNCTIONS) and getattr(one, "name", "") == name), None)
 
 
 class Replaced:
@@ -51,9 +43,7 @@ class Replaced:
     def function(self) -> Any:
         """The function that runs in place of the library's, where it is one of the repository."""
         made = self.patch.replacement
-        function = made.node if made is not None and isinstance(made.node, FUNCTIONS) else None
-        is_given = self.patch.spelling == Spelling.STRING_TARGET and function is not None
-        return (_wrapped_in(function) if is_given else None) or function
+        return made.node if made is not None and isinstance(made.node, FUNCTIONS) else None
 
     @cached_property
     def own_class(self) -> ast.ClassDef | None:
@@ -162,7 +152,7 @@ class Replaced:
         """What the replacement takes, the object itself left out; nothing where that is not evident."""
         if self.function is None or self.adds or not self._decorators <= _TRANSPARENT:
             return None
-        if self._wrapper in _PARTIAL:
+        if self._wrapper in _PARTIAL or self.originals.is_given_first:
             return None
         whole = written_signature(self.function)
         return whole.without_first() if (self.is_bound or self.has_own_object) and whole.positional else whole
@@ -189,3 +179,10 @@ class Replaced:
         if self.own_class is None or self.patch.replacement is None:
             return False
         return any(one.name == name for one in self.names.lineage(self.patch.replacement)[1:])
+
+    def words(self) -> Iterator[str]:
+        """The names that the replacement says."""
+        for function in self.functions:
+            for node in ast.walk(function):
+                if isinstance(node, (ast.Name, ast.Attribute)):
+                    yield last_name(node)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.syntax import last_name, own_nodes, parameters, spelled
 from mcore_unpatch.effects.originals import is_called_once
 from mcore_unpatch.effects.replaced import Replaced
-from mcore_unpatch.library.detailed import Detailed
-from mcore_unpatch.library.facts import How
-from mcore_unpatch.library.symbols import SymbolKind
+from mcore_unpatch.library.detailed import Detailed, How
+from mcore_unpatch.library.interface import SymbolKind
 from mcore_unpatch.patches.replacements import bound_to
 
 Tells = Mapping[str, tuple[str, str]]
@@ -39,7 +38,8 @@ class Traits:
             return not self.has(trait[1:])
         if trait in _PLAIN:
             return bool(_PLAIN[trait](self))
-        return self._says(trait)
+        where, wanted = self._tells[trait]
+        return _LOOKED[where](self, re.compile(wanted))
 
     def _says(self, trait: str) -> bool:
         where, wanted = self._tells[trait]
@@ -61,12 +61,11 @@ class Traits:
         return found
 
     @cached_property
-    def written(self) -> list[tuple[str, int]]:
-        """The attributes and items it assigns to, as paths, and where; `?` for those that are not told."""
+    def writes(self) -> list[str]:
+        """The attributes and items it assigns to, as paths; `?` for those that are not told."""
         targets = (node for node in self.nodes if isinstance(node, (ast.Attribute, ast.Subscript)))
-        found = [(spelled(node) or "?", node.lineno) for node in targets if isinstance(node.ctx, ast.Store)]
-        calls = (node for node in self.nodes if isinstance(node, ast.Call) and last_name(node.func) == "setattr")
-        return found + [("?", node.lineno) for node in calls]
+        found = [spelled(node) or "?" for node in targets if isinstance(node.ctx, ast.Store)]
+        return found + ["?" for node in self.nodes if isinstance(node, ast.Call) and last_name(node.func) == "setattr"]
 
     @cached_property
     def returned(self) -> list[ast.Call]:
@@ -88,20 +87,12 @@ class Traits:
         return ast.unparse(around.node) if around is not None else ""
 
     @cached_property
-    def own_lines(self) -> tuple[int, int]:
-        """The last lines where it returns a call of its own, and what the original or its official end returns."""
+    def own_end(self) -> tuple[bool, bool]:
+        """Whether it returns a call of its own, and what the original or its official end returns."""
         originals = {id(call) for call in self.case.originals.calls}
         back = re.compile(self._tells["hands-back"][1])
-        lines: tuple[list[int], list[int]] = ([0], [0])
-        for call in self.returned:
-            lines[id(call) in originals or bool(back.search(last_name(call.func)))].append(call.lineno)
-        return max(lines[0]), max(lines[1])
-
-    @property
-    def head_line(self) -> int:
-        """Where it puts another `forward` into an output layer; 0 where it does not."""
-        head = re.compile(self._tells["swaps-head"][1])
-        return next((line for path, line in _head_writes(self) if path.endswith("forward") and head.search(path)), 0)
+        is_back = [id(call) in originals or bool(back.search(last_name(call.func))) for call in self.returned]
+        return False in is_back, True in is_back
 
     @property
     def hands_on_input(self) -> bool:
@@ -148,7 +139,7 @@ class Traits:
 
     def _is_built_by_models(self, name: str) -> bool:
         """Whether a whole model builds the class by its name, where no spec reaches."""
-        whole = set(self._library.lineage(self._library.heart.whole)[:2])
+        whole = set(self._library.lineage(self._library.whole())[:2])
         for release in self.releases:
             for use in (*release.uses(name), *release.uses(f"{name}.__init__")):
                 built = use.how in (How.CALLED, How.EXACT)
@@ -267,8 +258,8 @@ def _calls(of: Traits) -> Iterable[str]:
     return (last_name(node.func) for node in of.nodes if isinstance(node, ast.Call))
 
 
-def _head_writes(of: Traits) -> Iterator[tuple[str, int]]:
-    """What it writes, with what the names in it were read from, and where."""
+def _head_writes(of: Traits) -> Iterable[str]:
+    """What it writes, with what the names in it were read from."""
     read = {
         target.id: ast.unparse(node.value)
         for node in of.nodes
@@ -276,9 +267,9 @@ def _head_writes(of: Traits) -> Iterator[tuple[str, int]]:
         for target in node.targets
         if isinstance(target, ast.Name) and isinstance(node.value, (ast.Attribute, ast.Call))
     }
-    for path, line in of.written:
+    for path in of.writes:
         root, _, rest = path.partition(".")
-        yield (f"{read.get(root, root)}.{rest}" if rest else path), line
+        yield f"{read.get(root, root)}.{rest}" if rest else path
 
 
 def _turned_off(of: Traits) -> Iterable[str]:
@@ -301,8 +292,8 @@ _LOOKED: dict[str, Callable[[Traits, re.Pattern[str]], bool]] = {
         lambda of: [of.case.names.index.sources[home.path].decode(errors="replace") for home in of.case.homes[-1:]]
     ),
     "installer": _any(lambda of: [of.installer]),
-    "every-write": lambda of, wanted: bool(of.written) and all(wanted.search(path) for path, _ in of.written),
-    "a-write": _any(lambda of: [path for path, _ in _head_writes(of)]),
+    "every-write": lambda of, wanted: bool(of.writes) and all(map(wanted.search, of.writes)),
+    "a-write": _any(_head_writes),
     "turns-off": _any(_turned_off),
     "returned": _any(lambda of: [last_name(call.func) for call in of.returned]),
 }
@@ -314,9 +305,11 @@ _PLAIN: dict[str, Callable[[Traits], object]] = {
     "passthrough": lambda of: of.hands_on_input,
     "product": lambda of: of.only_multiplies,
     "no-loss": lambda of: of.case.function is not None and not of.case.reaches_original and not of._says("says-loss"),
-    "own-end": lambda of: of._says("says-labels") and all(of.own_lines),
-    "passes-provider": lambda of: of._says("says-provider") and not of.own_lines[0] and of.own_lines[1],
-    "swaps-head": lambda of: of.case.reaches_original and of.head_line,
+    "own-end": lambda of: of._says("says-labels") and all(of.own_end),
+    "passes-provider": lambda of: of._says("says-provider") and of.own_end == (False, True),
+    "swaps-head": lambda of: of.case.reaches_original and any(
+        path.endswith("forward") and re.search(of._tells["swaps-head"][1], path) for path in _head_writes(of)
+    ),
     "remote-code": lambda of: of._says("remote-code") or of._says("remote-code-given"),
     "mtp-off": lambda of: of._says("clears-mtp") or of._says("mtp-off"),
     "removes-keys": lambda of: "pop" in of.words or any(isinstance(node, ast.Delete) for node in of.nodes),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.judge import Judge
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.effects.traits import Tells, Traits
 from mcore_unpatch.library.detailed import Detailed
-from mcore_unpatch.library.symbols import SymbolKind
+from mcore_unpatch.library.interface import SymbolKind
 from mcore_unpatch.patches.alive import alive
 from mcore_unpatch.patches.records import Confidence, Patch, Spelling
 
@@ -40,26 +40,13 @@ class Reason(StrEnum):
     NO_WAY = "no-way"
     NO_WAY_YET = "no-way-yet"  # a newer release has one
     UNKNOWN_CLASS = "unknown-class"
-    OFF = "off"  # it never runs, whatever the release
-    NOT_KNOWN = "not-known"  # it runs on other releases, and one of them may be what runs here
-    SAME = "same"  # the library has just that there
-    SHARED = "shared"  # its statement is needed for another name
-    OLD_BRANCH = "old-branch"  # it runs on releases without an official way alone
-    BESIDE = "beside"  # the official way is taken first
-    OTHER_PACKAGE = "other-package"  # it runs only where a package is missing
-    APPLIED = "applied"  # the source has all changes of a patch file
-    APPLIES = "applies"
-    FITS_NOT = "fits-not"
-    NOT_TRIED = "not-tried"
-    PIN = "pin"  # a pin does not hold
-    IDLE = "idle"  # a comment suppresses nothing
 
 
 class Verdict(NamedTuple):
-    """What becomes of a patch, why, and the row that says how; `name`: where what is gone is now, or what decides."""
+    """What becomes of a patch, why, and the row that says how; `name`: where what is gone is now."""
 
-    fate: Fate = Fate.STAYS
-    reason: Reason = Reason.NO_WAY
+    fate: Fate
+    reason: Reason
     row: str = ""
     name: str = ""
 
@@ -67,31 +54,24 @@ class Verdict(NamedTuple):
 class Row(Protocol):
     """One thing that a library offers in place of patches."""
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def verdict(self) -> str: ...  # noqa: D102
-    @property
-    def seam(self) -> str: ...  # noqa: D102
-    @property
-    def traits(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def anywhere(self) -> bool: ...  # noqa: D102
-    @property
-    def since(self) -> str: ...  # noqa: D102
-    def fits(self, names: Iterable[str], shape: str) -> bool: ...  # noqa: D102
+    name: str
+    verdict: str
+    seam: str
+    traits: tuple[str, ...]
+    anywhere: bool
+    since: str
+
+    def fits(self, names: Sequence[str], shape: str) -> bool: ...  # noqa: D102
 
 
-AnyRow = TypeVar("AnyRow", bound=Row)
-
-
+_VERDICTS = {"keep": Fate.STAYS, "steps": Fate.BY_HAND, "delete": Fate.GOES}
 _ON_HOOK = "hook"
 
 
-class Verdicts(Generic[AnyRow]):
+class Verdicts:
     """Answers for the patches of one judge."""
 
-    def __init__(self, judge: Judge, rows: Sequence[AnyRow], tells: Tells, every: Sequence[Detailed]) -> None:
+    def __init__(self, judge: Judge, rows: Sequence[Row], tells: Tells, every: Sequence[Detailed]) -> None:
         self._judge, self._rows, self._tells, self._every = judge, rows, tells, every
 
     def of(self, patch: Patch, releases: Sequence[Detailed]) -> Verdict:
@@ -110,7 +90,7 @@ class Verdicts(Generic[AnyRow]):
             return Verdict(Fate.STAYS, Reason.NO_WAY)
         if self._is_of_unknown_class(case, row):
             return Verdict(Fate.STAYS, Reason.UNKNOWN_CLASS, row.name)
-        fate = Fate(row.verdict)
+        fate = _VERDICTS[row.verdict]
         if fate == Fate.STAYS:
             return Verdict(fate, Reason.NO_WAY, row.name)
         if row.since and not row.anywhere and any(one.is_before(row.since) for one in releases):
@@ -124,7 +104,7 @@ class Verdicts(Generic[AnyRow]):
             return None
         last = {release: release.last_with(case.target) for release in releases}
         kinds = {found.entry(case.target).letter for found in last.values() if found and found.entry(case.target)}  # type: ignore[union-attr]
-        if not all(last.values()) or not kinds or case.reaches_original:  # which raises
+        if not all(last.values()) or not kinds or self._is_kept(case):
             return None
         if kinds <= {"i"} and releases[-1].define(case.owner) is not None:
             is_used = case.patch.spelling == Spelling.SYS_MODULES
@@ -134,16 +114,20 @@ class Verdicts(Generic[AnyRow]):
         moved = self._judge.raising(releases[-1]).now(case.target)
         if moved:
             return Verdict(Fate.BY_HAND, Reason.MOVED, name=moved)
+        if self._judge.is_used(case):
+            return None
         constant = isinstance(case.function, ast.Lambda) and isinstance(case.function.body, ast.Constant)
         return Verdict(Fate.GOES if constant else Fate.BY_HAND, Reason.GONE)
 
-    def row(self, case: Replaced, releases: Sequence[Detailed]) -> AnyRow | None:
+    def _is_kept(self, case: Replaced) -> bool:
+        """Whether the original is read too, which raises: that is no dead code."""
+        return case.reaches_original
+
+    def row(self, case: Replaced, releases: Sequence[Detailed]) -> Row | None:
         """The first row that fits a patch."""
         library = case.names.library
         symbol = library.symbol(case.target)
         is_whole = symbol is not None and symbol.kind == SymbolKind.MODULE
-        if is_whole and case.patch.spelling == Spelling.MODULE_ATTRIBUTE:  # a package may have the module's function
-            is_whole = library.symbol(f"{case.target}.{case.attribute}") is None
         classes = [one.rpartition(".")[2] for one in library.lineage(case.owner)]
         names = [*(f"{cls}.{case.attribute}" for cls in classes), ".".join(case.target.split(".")[-2:])]
         names += _as_written(case)
@@ -153,7 +137,7 @@ class Verdicts(Generic[AnyRow]):
                 return row
         return None
 
-    def _is_of_unknown_class(self, case: Replaced, row: AnyRow) -> bool:
+    def _is_of_unknown_class(self, case: Replaced, row: Row) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
         of_one_call = case.patch.temporary and case.is_alone
         if row.seam == _ON_HOOK or "part" in row.traits:

@@ -1,20 +1,15 @@
-"""The value a scan produces: one finding per patch, with the lines that belong to it. `say.findings` has the words."""
+"""The value a scan produces: one finding per patch, with the lines that belong to it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mcore_unpatch.effects.records import Effect
-from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
 from mcore_unpatch.errors import FileError
-from mcore_unpatch.megatron.answers import Answer, answer_named
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, releases_of
-from mcore_unpatch.patches.records import Guard
-from mcore_unpatch.records import dataclass, field, record
+from mcore_unpatch.records import asdict, dataclass, field, record
 from mcore_unpatch.repository.paths import from_here, relative
 
 if TYPE_CHECKING:
@@ -28,11 +23,8 @@ OWN_MODELS = SUBCLASS, WRAPPER = ("subclass", "wrapper")
 OFFER = "offer"
 # And what a change switches off of the gate.
 SWITCH = "switch"
-PIN = "pin"  # one that does not hold
-PATCH_FILE = "patch-file"
+_SHOWN_STACKS = 4  # in one line
 NO_PATCHES = (*DOWNSTREAM, *OWN_MODELS, OFFER, SWITCH)
-
-MOVES, GOES, BY_HAND, STAYS, DONE = map(str, (Fate.MOVES, Fate.GOES, Fate.BY_HAND, Fate.STAYS, Fate.DONE))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,14 +35,20 @@ class Related:
     role: str
 
 
-class Act(StrEnum):
-    """Kinds of change that a patch makes to a name."""
+@record
+class Guard:
+    """A statement that keeps a patch from being installed on some releases, and the branch of it the patch stands in.
 
-    REPLACES = "replaces"
-    REMOVES = "removes"
-    ADDS = "adds"
-    SWAPS = "swaps"  # a part of a model
-    ALTERS = "alters"  # a part of a function: its code, its defaults
+    branch: `if` or `else` of a test, `try`, `except` or `else` of a try, `after` a statement that leaves before it,
+    `call` where the function around the patch is called.
+    """
+
+    line: int
+    end_line: int
+    branch: str
+    rules_out: tuple[str, ...]
+    path: str = ""  # of another file
+    always: bool = False  # it asks for no release: `if False:`
 
 
 @record
@@ -77,6 +75,11 @@ class Live:
         runs = [list(run) for alive, run in groupby(range(len(points)), key=points.__getitem__) if alive]
         return " or ".join(_specifier(run[0], run[-1]) for run in runs)
 
+    @property
+    def elsewhere(self) -> str:
+        """Where it runs, behind where it does not; what no known release has, an older or a newer one may have."""
+        return f", only on {self}" if self.releases else ""
+
 
 def _specifier(first: int, last: int) -> str:
     if first == len(RELEASES):
@@ -88,37 +91,28 @@ def _specifier(first: int, last: int) -> str:
 
 
 @record
-class OnRelease:
-    """How a patch fares on one release it is judged for: `runs`, `breaks` or `never runs`; and what becomes of it."""
-
-    release: str
-    outcome: str
-    fate: Fate
-
-
-@record
 class OnStacks:
-    """Stacks of the repository on which a patch fares alike; of a range one row for each of its releases."""
+    """Stacks of the repository on which a patch fares alike: whether it runs or breaks there, and the verdict."""
 
     stacks: tuple[str, ...]
-    on: tuple[OnRelease, ...]
+    outcome: str
+    verdict: str
 
-    @property
-    def outcome(self) -> str:
-        """What happens there."""
-        return self.on[0].outcome if len({one.outcome for one in self.on}) == 1 else "depends on the release"
-
-    @property
-    def verdict(self) -> str:
-        """What becomes of it there; where that depends on the release, the least."""
-        return str(max((one.fate for one in self.on), key=list(Fate).index))
+    def __str__(self) -> str:
+        more = len(self.stacks) - _SHOWN_STACKS
+        names = ", ".join(self.stacks[:_SHOWN_STACKS]) + (f" and {more} more" if more > 0 else "")
+        return f"{names}: {self.outcome}, so {self.verdict}"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Assessment:
-    """What became of a finding beyond what its finder said, and why."""
+    """What becomes of a finding on the releases it is judged for, and why."""
 
-    settled: Verdict | None = None  # in place of the finder's own verdict
+    verdict: str = "keep"
+    evidence: str = ""
+    waits_for: str = ""  # the release with the official way, where an older one is judged for
+    is_read: bool = False  # by the repository, though Megatron no longer has it
+    overridden: str = ""  # what may be in place of what raises, as a sentence
     on_stacks: tuple[OnStacks, ...] = ()  # where the stacks of the repository differ
     fix: str | None = None  # what `migrate` does about it: `safe`, `unsafe`; None where nobody asked, or nothing
     left_because: str = ""  # why `migrate` leaves it, where a codemod has a way
@@ -126,7 +120,7 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One patch of Megatron Core: the facts, and the assessment of them."""
+    """One patch of Megatron Core: the facts, and the assessment of them. `to_json` gives the interface, version 1."""
 
     rule: str
     path: str
@@ -135,24 +129,29 @@ class Finding:
     end_line: int
     target: str
     shape: str
-    message: str = ""  # what a finder says of what is no patch
+    message: str
     seam: str = "none"
     confidence: str = "certain"
     temporary: bool = False
-    way: str = ""  # what to do in its place, where no row of answers says it
+    replacement: str | None = None
     related: tuple[Related, ...] = ()
     in_test: bool = False
     live: Live = Live()
-    own: Verdict = Verdict()  # of the finder
-    by_hand: tuple[str, ...] = ()  # steps, where no row of answers has them
-    words: tuple[tuple[str, str], ...] = ()  # what the row of answers says of this place
-    act: Act = Act.REPLACES
-    effects: tuple[Effect, ...] = ()  # what the releases do to it
-    outcomes: tuple[OnRelease, ...] = ()
-    gain: str = ""  # what it does now that it did not do before a change
+    answer: str = ""  # the row of what is known of Megatron that speaks for it
+    steps: tuple[str, ...] = ()
     installed_by: str = ""  # the function that has to be called for the patch to be made
     scope: str = ""  # the qualified name of the function or class around it; empty in a module
+    breaks: tuple[str, ...] = ()  # what of the message is judged for a release
+    effect: str = ""  # what that release does to it: `breaks`, `may_break`, or `changes` without an error
+    fails: tuple[str, ...] = ()  # the judged releases on which it raises
+    callers: tuple[str, ...] = ()  # the functions whose calls raise, of Megatron's and of the repository's own
+    asked: tuple[str, ...] = ()  # what of Megatron's is used in a way that raises, where nothing else does
+    affected: tuple[str, ...] = ()  # those that do something to it
     fallback: str = ""  # what is imported first: the place runs only where that is not there
+    upstream_has: str = ""  # where Megatron already has what it does
+    hands_on: bool = False  # it calls what it replaces
+    patches_more: bool = False  # the statement patches other modules too, of which less is known
+    kept_because: str = ""  # why a change of Megatron's source is kept, where nothing is promised
     touches: tuple[str, ...] = ()  # the definitions that a patch file changes
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
@@ -160,67 +159,19 @@ class Finding:
     upstream: str = field(default="", compare=False)  # of a pin that does not hold: what Megatron changed, as a diff
 
     @property
-    def judgement(self) -> Verdict:
-        """What becomes of it, and why."""
-        told = self.assessment.settled or self.own
-        return Verdict(Fate.MOVES, told.reason, told.row) if self.fix and self._moves(told) else told
-
-    def _moves(self, told: Verdict) -> bool:
-        """Whether what `migrate` does is a rewrite: what is to go is deleted, and what is off is left."""
-        runs = not self.outcomes or any(one.outcome != NEVER_RUNS for one in self.outcomes)
-        settled = told.fate in (Fate.GOES, Fate.DONE) or told.reason == Reason.OTHER_PACKAGE
-        return not settled and (runs or not self.live.releases)
+    def verdict(self) -> str:
+        """What becomes of it: `rewrite`, `delete`, `steps`, `keep` or `done`."""
+        return self.assessment.verdict
 
     @property
-    def verdict(self) -> str:
-        """What becomes of it: `moves`, `goes`, `by hand`, `stays` or `done`."""
-        return str(self.judgement.fate)
+    def evidence(self) -> str:
+        """Why: one sentence or two."""
+        return self.assessment.evidence
 
     @property
     def fix(self) -> str | None:
         """Whether `migrate` does it: `safe`, `unsafe`, or not."""
         return self.assessment.fix
-
-    @property
-    def effect(self) -> str:
-        """What the judged releases do to it: `breaks`, or `changes` without an error."""
-        if any(one.raises for one in self.effects):
-            return "breaks"
-        return "changes" if any(one.differs or one.is_idle for one in self.effects) else ""
-
-    @property
-    def fails(self) -> tuple[str, ...]:
-        """The judged releases on which it raises."""
-        return tuple(one.release for one in self.outcomes if one.outcome == BREAKS)
-
-    @property
-    def affected(self) -> tuple[str, ...]:
-        """The judged releases that do something to it."""
-        on = {release for one in self.effects for release in one.releases}
-        return tuple(one.release for one in self.outcomes if one.release in on)
-
-    @property
-    def answer(self) -> str:
-        """The name of the row of what is known of Megatron that speaks for it."""
-        return self.own.row
-
-    @property
-    def row(self) -> Answer | None:
-        """That row."""
-        return answer_named(self.own.row)
-
-    @property
-    def replacement(self) -> str | None:
-        """What there is in its place, whatever becomes of it."""
-        row = self.row
-        return self.way or (row.way.format(**dict(self.words)) if row is not None else None)
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """How a person moves it there."""
-        row = self.row
-        steps = self.by_hand or (tuple(step.format(**dict(self.words)) for step in row.steps) if row else ())
-        return (*steps, _AND_BACK) if steps and self.temporary else steps
 
     @property
     def where(self) -> str:
@@ -245,7 +196,22 @@ class Finding:
     @property
     def instead(self) -> str | None:
         """What to do in its place, where there is something to do."""
-        return self.replacement if self.verdict in {MOVES, BY_HAND} else None
+        return self.replacement if self.verdict in {"rewrite", "steps"} else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as plain data."""
+        data: dict[str, Any] = {name: getattr(self, name) for name in JSON_FIELDS} | {"replacement": self.instead}
+        data["live"], data["depends"] = str(self.live), list(self.live.depends)
+        data["verdict"], data["evidence"] = self.verdict, self.evidence
+        data["steps"] = list(self.steps) if self.verdict == "steps" else []
+        data["related"] = [{"line": item.line, "role": item.role} for item in self.related]
+        if self.touches:
+            data["touches"] = list(self.touches)
+        if self.upstream:
+            data["upstream"] = self.upstream
+        if on_stacks := self.assessment.on_stacks:
+            data["stacks"] = [{**asdict(group), "stacks": list(group.stacks)} for group in on_stacks]
+        return data
 
     @property
     def sort_key(self) -> tuple[str, int, int, str]:
@@ -253,15 +219,16 @@ class Finding:
         return (self.path, self.line, self.column, self.target)
 
 
-_AND_BACK = "Take it off again where the original is put back."
-RUNS, BREAKS, NEVER_RUNS = "runs", "breaks", "never runs"
-
-
 def switched_off(path: str, line: int, column: int, source: str, what: str, in_test: bool = False) -> Finding:
     """Something of the gate that a change switches off."""
-    place = (path, line, column, line)
     message = f"this change also switches off {what}"
-    return Finding("MCU805", *place, "", SWITCH, message, in_test=in_test, source=source)
+    told = Assessment(evidence="Review it as you review code; `--ignore MCU805` accepts it.")
+    place = (path, line, column, line)
+    return Finding("MCU805", *place, "", SWITCH, message, in_test=in_test, source=source, assessment=told)
+
+
+_TOLD = ("rule", "path", "line", "column", "end_line", "target", "shape", "seam", "confidence", "temporary", "in_test")
+JSON_FIELDS = (*_TOLD, "fix", "message", "replacement")
 
 
 @dataclass(slots=True)
@@ -278,9 +245,9 @@ class Report:
     named: tuple[str, ...] = ()  # the paths that the user named
     fixes_known: bool = False  # the codemods were asked what they would do
     proposed: Callable[[], dict[str, str]] = dict  # the diffs of what `migrate` could do, by path
-    in_tests: int = 0  # places in tests that patch Megatron, which are not judged
     only: str = ""  # where known findings were left out, what the others are: new, or unpinned
     done: list[Finding] = field(default_factory=list)  # the official way stands beside them already
+    possible: int = 0  # patches told by the name of a method alone, that nobody asked for
     carried: tuple[str, ...] = ()  # the folders of Megatrons that are part of the repository
 
     def say_what_is_carried(self, option: str) -> None:
@@ -298,3 +265,15 @@ class Report:
     def from_top(self, path: str) -> str:
         """A path for services that know the repository: relative to its root."""
         return relative(Path(self.root, path), Path(self.top or self.root))
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data, version 1."""
+        return {
+            "version": 1,
+            "root": self.root,
+            "files_scanned": self.files_scanned,
+            "judged": [judged.to_json() for judged in self.judged],
+            "findings": [finding.to_json() for finding in self.findings],
+            "done": [finding.to_json() for finding in self.done],
+            "errors": [{"path": error.path, "message": error.message} for error in self.errors],
+        }

@@ -8,10 +8,11 @@ from importlib.resources import files
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.records import record
 
-OFF_BY_DEFAULT = "MCU75"  # offers: no patch, so that no gate fails for one unasked
+OFF_BY_DEFAULT = ("MCU75", "MCU9")  # offers and mocks: no patch, so that no gate fails for one unasked
 UNUSED_IGNORE = "MCU001"
 SWITCHED_OFF = "MCU805"
-DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/reference/rules.md"
+MOCK_RULES = ("MCU901", "MCU902")
+DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules.md"
 
 
 @record
@@ -112,6 +113,11 @@ class Selection:
     def names(self, code: str) -> bool:
         """Whether a rule is asked for by its code or its family, and not with all of them."""
         return _longest(code, self.select) > 1
+
+    @property
+    def wants_mocks(self) -> bool:
+        """Whether a rule of the mock family is on."""
+        return any(code in self for code in MOCK_RULES)
 
 
 def _prefixes(values: list[str]) -> tuple[str, ...]:

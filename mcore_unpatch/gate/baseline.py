@@ -18,8 +18,12 @@ Counts = dict[str, dict[str, int]]
 
 def load(file: Path) -> Counts:
     """Read a baseline; raises `UsageError` with what is wrong with it."""
-    missing = f"no baseline at {shown(file)}; create it with `unpatch check --write-baseline`"
-    return parse(reading.required(file, missing), file)
+    try:
+        return parse(reading.read(file), file)
+    except FileNotFoundError:
+        raise UsageError(f"no baseline at {shown(file)}; create it with `unpatch check --write-baseline`") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
 
 
 def parse(text: bytes, file: Path) -> Counts:

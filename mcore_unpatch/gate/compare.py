@@ -84,7 +84,7 @@ def new_findings(
         if not _take(finding, there, versions(finding.path)):
             less = next(there.elements(), None)
             there.subtract([less] if less else [])
-            new.append(finding if less is None else replace(finding, gain=_gain(*less)))
+            new.append(finding if less is None else replace(finding, message=f"{finding.message}; {_gain(*less)}"))
     return new
 
 
@@ -107,8 +107,9 @@ def _take(finding: Finding, there: Counter[_Way], versions: tuple[Version, ...])
 
 def _gain(_: Live, temporary: bool, in_test: bool) -> str:
     """What a patch does now that the same text did not do before."""
-    did = "stood in a test" if in_test else "was undone again" if temporary else "did not run"
-    return f"before this change it {did}"
+    if in_test:
+        return "before this change it stood in a test"
+    return "before this change it was undone again" if temporary else "before this change it did not run"
 
 
 def changed(top: Path, revisions: Iterable[str]) -> list[str]:

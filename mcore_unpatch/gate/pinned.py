@@ -9,14 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch import pins
-from mcore_unpatch.building.sources import read
-from mcore_unpatch.effects.verdicts import Verdict
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding
-from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.sources import model_of
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.parts import LIBRARY
-from mcore_unpatch.megatron.versions import RELEASES, parse_version
+from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, parse_version
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.stacks.at_hand import Sources, diff, here
@@ -31,7 +29,7 @@ def settle(
     lock: Lock,
     file: str,
     text: str,
-    releases: Sequence[Detailed],
+    releases: Sequence[Model],
     *,
     whole: bool,
     required: bool,
@@ -43,13 +41,14 @@ def settle(
     a pin is a finding of its own, whatever a baseline says. `source`: a Megatron at hand.
     """
     patches = [finding for finding in findings if finding.shape not in NO_PATCHES]
-    by_name = {one.target: one for one in sorted(patches, key=lambda one: one.sort_key, reverse=True)}  # the first
+    in_order = sorted(patches, key=lambda one: (one.in_test, one.sort_key), reverse=True)
+    by_name = {finding.target: finding for finding in in_order}  # the first of them, before those in tests
     left, gone = _unaccepted(findings, lock)
     if required:
         for finding in [finding for finding in left if finding.can_be_pinned]:
             said = "is patched but not pinned; run `unpatch pin --why REASON`"
             short = ".".join(finding.target.split(".")[-2:])
-            left.append(replace(finding, rule=UNPINNED, message=f"`{short}` {said}", own=Verdict(), way=""))
+            left.append(replace(finding, rule=UNPINNED, message=f"`{short}` {said}", replacement=None))
     lines = {line.strip(): number for number, line in reversed(list(enumerate(text.splitlines(), 1)))}
     at_hand = here(source)
     for pin in lock.pins.values():
@@ -71,14 +70,14 @@ def settle(
 def _at(patch: Finding) -> Finding:
     """What a pin has to say, at the line of the patch that it is for."""
     place = (patch.path, patch.line, patch.column, patch.end_line)
-    return Finding("", *place, patch.target, "pin", "", scope=patch.scope, source=patch.source)
+    return Finding("", *place, patch.target, "pin", "", in_test=patch.in_test, scope=patch.scope, source=patch.source)
 
 
 def _said(pin: Pin, said: str) -> str:
     return f"`{pin.short}` {said}{f' ({pin.why})' if pin.why else ''}"
 
 
-def upstream(pin: Pin, releases: Sequence[Detailed], at_hand: Sources) -> str:
+def upstream(pin: Pin, releases: Sequence[Model], at_hand: Sources) -> str:
     """What changed in Megatron's code since the pin, as a diff; nothing where a source of it is not at hand."""
     for release in releases:
         made_for = pins.held_to(pin, release.label)
@@ -103,11 +102,12 @@ def _unaccepted(findings: list[Finding], lock: Lock) -> tuple[list[Finding], Cou
         else:
             more = f" and {len(pin.where) - 1} more" if len(pin.where) > 1 else ""
             told = f"{pins.LOCK} pins it in {pin.where[0]}{more}, not here: `unpatch pin` accepts this patch too"
-            left.append(replace(finding, gain=told))
+            evidence = f"{finding.evidence} {told}.".lstrip()
+            left.append(replace(finding, assessment=replace(finding.assessment, evidence=evidence)))
     return left, +room
 
 
-def problems(pin: Pin, releases: Sequence[Detailed]) -> Iterator[tuple[str, str]]:
+def problems(pin: Pin, releases: Sequence[Model]) -> Iterator[tuple[str, str]]:
     """What is wrong with a pin on some releases: the rule, and what it says of the name."""
     changed: dict[tuple[str, str], list[str]] = {}
     for release in reversed(releases):
@@ -121,7 +121,7 @@ def problems(pin: Pin, releases: Sequence[Detailed]) -> Iterator[tuple[str, str]
         yield PAST, f"has a pin until {pin.until}, and this is {releases[0].label}; remove it"
 
 
-def notes(lock: Lock, releases: Sequence[Detailed]) -> Iterator[str]:
+def notes(lock: Lock, releases: Sequence[Model]) -> Iterator[str]:
     """What to know of a lock that holds: that other releases are run."""
     other = [release.label for release in releases if release.label not in lock.releases]
     if other and lock.pins:
@@ -129,14 +129,14 @@ def notes(lock: Lock, releases: Sequence[Detailed]) -> Iterator[str]:
         yield f"{said}: each name is compared with the nearest release before that."
 
 
-def releases_in_use(stacks: Stacks, source: MegatronSource | None, lock: Lock) -> tuple[list[Detailed], str]:
+def releases_in_use(stacks: Stacks, source: MegatronSource | None, lock: Lock) -> tuple[list[Model], str]:
     """The releases to pin for, the newest first: the source given, those that files name, or that of the lock.
 
     A release branch counts as its newest release. And a sentence where a commit between two releases is all that the
     files name, which one of them has to stand for.
     """
     if source is not None:
-        return [known.of_source(read(LIBRARY, source.label, source.files))], ""
+        return [model_of(LIBRARY, source.label, source.files)], ""
     asked = stacks.below("")
     if asked is None:
         if lock.releases:

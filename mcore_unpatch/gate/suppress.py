@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
 from mcore_unpatch.findings.finding import Finding, switched_off
 from mcore_unpatch.findings.rules import UNUSED_IGNORE
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.sources.parsing import Unreadable, decode
+from mcore_unpatch.scanner.sources.parsing import Unreadable, decode
 
 IGNORE_MARK = b"unpatch:"  # a file without it has no such comment
 _COMMENT = re.compile(r"#\s*+unpatch:\s*+ignore(?:\[([^\]]*+)\])?")
@@ -107,16 +106,15 @@ def _suppressing(finding: Finding, by_line: dict[int, Ignore]) -> Ignore | None:
 
 
 def unused(ignores: dict[str, list[Ignore]]) -> list[Finding]:
-    """A finding for every comment, or code in it, that suppressed nothing; patches in tests are not told of at all."""
+    """A finding for every comment, or code in it, that suppressed nothing."""
     found = []
     for path, file_comments in ignores.items():
-        for comment in file_comments if not is_test(path) else ():
+        for comment in file_comments:
             idle = [code for code in comment.codes if not any(used.startswith(code) for used in comment.used)]
             if comment.used and not idle:
                 continue
             what = f"`ignore[{', '.join(idle)}]`" if idle else "`ignore`"
             about = ("", "string-target", f"{what} suppresses nothing here; remove it")  # a comment has no shape
             place = (path, comment.line, comment.column, comment.line)
-            goes = Verdict(Fate.GOES, Reason.IDLE)
-            found.append(Finding(UNUSED_IGNORE, *place, *about, own=goes, source=comment.text))
+            found.append(Finding(UNUSED_IGNORE, *place, *about, in_test=is_test(path), source=comment.text))
     return found

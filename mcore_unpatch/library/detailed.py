@@ -1,159 +1,156 @@
-"""One release of a library: whether a place is reached on it, and all that two releases may differ in."""
+"""One release with what its functions take, what their bodies are and who uses them: what two releases differ in."""
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
-from mcore_unpatch.library.facts import Definition, How, Use
-from mcore_unpatch.library.names import Namespace
-from mcore_unpatch.library.packed import Packed
-from mcore_unpatch.library.signatures import Signature, packed_signature
+from mcore_unpatch.library.one_release import OneRelease
+from mcore_unpatch.library.released import Entry, Found, Packed
+from mcore_unpatch.library.signatures import Call, Signature, packed_signature
 
-_NUMBERS = re.compile(r"\d+")
+_VERSION_END, _FIELD, _USE = "\x1e", "\x1f", "\x1d"
 _STATEMENT = 4  # letters of a statement's digest
 _PLAIN_BASES = ("object", "ABC", "Generic", "Protocol")
 _ALIKE = 0.45  # of the statements, for what has another name now
-_LATER = "0.99.0"
 
 
-class Releases:
-    """Each release of a packed file, made when it is first asked for."""
+class How(StrEnum):
+    """A way in which the library uses a name of its own."""
 
-    def __init__(self, packed: Packed) -> None:
-        self.packed = packed
-        self._made: dict[int, Detailed] = {}
+    NAMED = "s"  # in a spec
+    DEFAULT = "a"  # as a default of a parameter or field
+    CALLED = "c"  # on an object, so that a subclass may answer
+    EXACT = "e"  # just that definition is called
+    DERIVED = "d"
+    BASE = "b"
+    ASKED = "i"  # with `isinstance`
+    COMPARED = "q"
+    USED = "v"
+    SLOT = "l"
+
+
+class Use(NamedTuple):
+    """One way in which the library uses a name; sure: the object is known, not told by the method's name alone."""
+
+    how: How
+    place: str
+    call: Call | None = None
+    sure: bool = True
+    condition: str = ""
+
+
+class Definition(NamedTuple):
+    """What stands under a name: m module, c class, f function, v value, a attribute, i import from elsewhere."""
+
+    name: str
+    entry: Entry
+    digest: str = ""
+    statements: str = ""
+
+    @property
+    def letter(self) -> str:
+        """Its kind, as it is packed."""
+        return self.entry.letter
+
+    @property
+    def signature(self) -> Signature:
+        """The parameters of a function as they stand, the object included."""
+        return packed_signature(self.entry.detail)
+
+    @property
+    def gives(self) -> int:
+        """How many values it returns, where that is plain; else 0."""
+        return int(self.entry.trait("gives") or 0)
+
+
+class Details:
+    """The bodies and uses of every release, read when they are first asked for."""
+
+    def __init__(self, packed: Packed, source: bytes) -> None:
+        self.packed, self._source = packed, source
+        self._versions: dict[str, Detailed] = {}
+        self._uses: dict[tuple[str, int], tuple[Use, ...]] = {}
 
     def release(self, label: str) -> Detailed:
         """One release."""
-        return self.at(self.packed.labels.index(label))
+        if label not in self._versions:
+            self._versions[label] = Detailed(self, label)
+        return self._versions[label]
 
-    def at(self, number: int) -> Detailed:
-        """The release of a number."""
-        if number not in self._made:
-            self._made[number] = Detailed(self, number)
-        return self._made[number]
+    def bodies(self, name: str) -> Iterator[tuple[Entry, str, str]]:
+        """What a name was, release by release where that changed, with the digests of body and statements."""
+        for entry, text in zip(self.packed.entries(name), self._bodies.get(name, "").split(_VERSION_END), strict=False):
+            digest, _, statements = text.partition(_FIELD)
+            yield entry, digest, statements
 
-    def between(self, first: int, end: int) -> list[Detailed]:
-        """Some releases, oldest first."""
-        return [self.at(number) for number in range(first, end)]
+    def uses(self, name: str, number: int) -> tuple[Use, ...]:
+        """How a release uses a name."""
+        if (name, number) not in self._uses:
+            told = ""
+            for part in self._used.get(name, "").split(_VERSION_END) if name in self._used else ():
+                since, _, text = part.partition(_FIELD)
+                told = text if int(since) <= number else told
+            self._uses[name, number] = tuple(map(_use, told.split(_USE))) if told else ()
+        return self._uses[name, number]
 
-    def every(self) -> list[Detailed]:
-        """All of them, oldest first."""
-        return self.between(0, len(self.packed.labels))
+    @cached_property
+    def _streams(self) -> list[bytes]:
+        at, found = self._source.index(b"\n") + 1, []
+        while at < len(self._source):
+            end = at + 4 + int.from_bytes(self._source[at : at + 4])
+            found.append(self._source[at + 4 : end])
+            at = end
+        return found
 
-    def later(self) -> Detailed:
-        """What stands for the releases to come: the newest, of which nothing new is known."""
-        return Detailed(self, len(self.packed.labels) - 1, is_later=True)
+    @cached_property
+    def _bodies(self) -> dict[str, str]:
+        return dict(zip(self.packed.lines, zlib.decompress(self._streams[1]).decode().split("\n"), strict=True))
+
+    @cached_property
+    def _used(self) -> dict[str, str]:
+        text = zlib.decompress(self._streams[2]).decode()
+        return dict(line.split("\t", 1) for line in text.split("\n")) if text else {}
+
+    @cached_property
+    def in_specs(self) -> list[str]:
+        """The names that specs of some release have."""
+        one = re.compile(f"[{_FIELD}{_USE}][{How.NAMED}{How.SLOT}]\\??\\|")
+        return [name for name, line in self._used.items() if one.search(line)]
+
+    @cached_property
+    def may_be_classes(self) -> list[str]:
+        """The names that are a class on some release."""
+        return [name for name, line in self.packed.lines.items() if f"c{_FIELD}" in line]
 
 
-class Detailed:
-    """One release."""
+def _use(text: str) -> Use:
+    how, _, place, *rest = text.split("|")
+    call = Call.read(rest[0]) if rest else None
+    return Use(How(how[0]), place, call, not how.endswith("?"), "".join(rest[1:]))
 
-    def __init__(
-        self, releases: Releases, number: int, is_later: bool = False, label: str = "", names: Namespace | None = None
-    ) -> None:
-        """With a `label`, a source whose `names` are read as they are asked for, and which is not among the others."""
-        self.packed, self._releases, self._number = releases.packed, releases, number
-        self.is_later, self._is_read = is_later, names is not None
-        self.label = _LATER if is_later else label or self.packed.labels[number]
-        self._all, self._names = self.packed.names(), names or self.packed.names(number)
-        self.entry, self.lineage, self.parameters = self._names.entry, self._names.lineage, self._names.parameters
-        self.ending, self.members = self._names.ending, self._names.members
-        self._has: dict[str, bool | None] = {}
+
+class Detailed(OneRelease):
+    """One release, as `library.interface.Compared` asks it."""
+
+    def __init__(self, details: Details, label: str) -> None:
+        super().__init__(details.packed, label)
+        self._details = details
         self._definitions: dict[str, Definition | None] = {}
         self._callers: dict[str, list[Use]] = {}
 
-    def __repr__(self) -> str:
-        return f"{self.packed.heart.distribution} {self.label}"
-
-    # -- whether a place is reached on it ----------------------------------------------------------------------------
-
-    def has(self, dotted: str) -> bool | None:
-        """Whether this release has a name; nothing where that is not known."""
-        if dotted not in self._has:
-            self._has[dotted] = self._asked(dotted)
-        return self._has[dotted]
-
-    def _asked(self, dotted: str) -> bool | None:
-        heart = self.packed.heart
-        package, since = heart.unknown_before
-        if dotted.startswith(heart.unknown):
-            return None
-        if package and f"{dotted}.".startswith(f"{package}.") and self.version < since:
-            return None if self.ever(dotted) else False  # what no later one has was not there before
-        top = next((one for one in heart.packages if f"{dotted}.".startswith(f"{one}.")), "")
-        if top and not self.label.endswith("+") and not self._names.has(top):
-            return None  # a wheel may lack a package that a checkout has
-        if self.is_later and not self._names.has(dotted):
-            return False if self.ever(dotted) else None
-        return self._names.has(dotted)
-
-    @property
-    def version(self) -> tuple[int, ...]:
-        """Its numbers."""
-        return tuple(map(int, _NUMBERS.findall(self.label)))
-
-    def ever(self, dotted: str) -> bool:
-        """Whether any release has a name."""
-        return self._all.has(dotted)
-
-    def lacks_yet(self, dotted: str) -> bool:
-        """Whether this release is older than the first that has a name; one that has lost it is another matter."""
-        if self.is_later or self.has(dotted) is not False:
-            return False
-        return any(self.packed.names(number).has(dotted) for number in range(self._number, len(self.packed.labels)))
-
-    def may_fail(self, dotted: str) -> bool:
-        """Whether an import of a name that is there may fail all the same."""
-        while self.packed.within(dotted):
-            entry = self.entry(dotted)
-            if entry is not None and (entry.trait("optional") is not None or entry.trait("needs")):
-                return True
-            dotted = dotted.rpartition(".")[0]
-        return False
-
-    def refuses(self, dotted: str) -> bool | None:
-        """Whether an import of another package fails on this release; nothing where the release does not decide."""
-        prefix, function, parameter = self.packed.heart.refusing
-        if not prefix or not dotted.startswith(prefix):
-            return None
-        taken = self.parameters(function)
-        return taken is None or parameter not in taken
-
-    def may_lack(self, dotted: str) -> bool:
-        """Whether an object may be without an attribute that its class sets under a condition."""
-        found = self._names.find(dotted)
-        return found is not None and found[1].trait("maybe") is not None
-
-    def version_fact(self, module: str, name: str) -> object:
-        """What a module says of the version."""
-        if module not in self.packed.heart.versioned:
-            return None
-        major, minor, patch = self.version[:3]
-        if name in ("__version__", "__shortversion__"):
-            return self.label
-        return {"MAJOR": major, "MINOR": minor, "PATCH": patch, "VERSION": (major, minor, patch, "")}.get(name)
-
-    def is_distribution(self, name: str) -> bool:
-        """Whether a name is the one under which the library is installed."""
-        return re.sub(r"[-_.]+", "-", name).lower() == self.packed.heart.distribution
-
-    # -- other releases ----------------------------------------------------------------------------------------------
-
     def older(self) -> list[Detailed]:
         """The releases before this one, oldest first."""
-        return self._releases.between(0, self._number)
-
-    def newer(self) -> list[Detailed]:
-        """The releases behind this one, oldest first."""
-        return self._releases.between(self._number + 1, len(self.packed.labels))
+        return [self._details.release(label) for label in self._packed.labels[: self._number]]
 
     def newest(self) -> Detailed:
         """The newest release."""
-        return self._releases.at(len(self.packed.labels) - 1)
+        return self._details.release(self._packed.labels[-1])
 
     def last_with(self, name: str) -> Detailed | None:
         """The last of the releases before this one that has a name, where this one has lost it."""
@@ -163,24 +160,34 @@ class Detailed:
 
     def is_before(self, version: str) -> bool:
         """Whether it is older than a version; `0.18` lies below all of its releases."""
-        return self.version < tuple(map(int, version.split(".")))
+        return self._numbers < tuple(map(int, version.split(".")))
 
-    # -- names -------------------------------------------------------------------------------------------------------
+    @cached_property
+    def in_specs(self) -> dict[str, tuple[str, ...]]:
+        """The classes that its own specs name, and the slots of each."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name in self._details.in_specs:
+            uses = [use for use in self.uses(name) if use.how in (How.NAMED, How.SLOT)]
+            if uses:
+                found[name] = tuple(use.place for use in uses if use.how == How.SLOT)
+        return found
 
     def define(self, name: str) -> Definition | None:
         """What stands under a name, through re-exports and bases; of what moved later the place where it is."""
         if name not in self._definitions:
-            self._definitions[name] = self._names.define(self.name_of(name)) if self.packed.within(name) else None
+            found = self._names.find(self.name_of(name)) if self._packed.within(name) else None
+            self._definitions[name] = self._with_body(found) if found is not None else None
         return self._definitions[name]
 
-    def find(self, name: str) -> Definition | None:
-        """What stands under just that name, through re-exports and bases."""
-        return self.define(name) if self._names.find(name) is not None else None
+    def _with_body(self, found: Found) -> Definition:
+        for entry, digest, statements in self._details.bodies(found.name):
+            if entry is found.entry:
+                return Definition(found.name, entry, digest, statements)
+        return Definition(found.name, found.entry)
 
-    def assigns(self, name: str) -> bool:
-        """Whether a module sets a name by an assignment, which may be one of several."""
-        entry = self.entry(name)
-        return entry is not None and entry.letter == "v"
+    def entry(self, name: str) -> Entry | None:
+        """What a module or class binds under a name itself, an import too."""
+        return self._names.entry(name)
 
     def name_of(self, name: str) -> str:
         """The name under which this release has what later ones define elsewhere, and have from there too."""
@@ -189,31 +196,30 @@ class Detailed:
         parts = name.split(".")
         for cut in (len(parts), len(parts) - 1):  # a function or class, or a method of a class
             whole = ".".join(parts[:cut])
-            for other in self.packed.listing.by_leaf.get(parts[cut - 1], ()):
+            for other in self._packed.by_leaf.get(parts[cut - 1], ()):
                 found = self._all.find(other) if other != whole else None
-                if found is not None and found[0] == whole and self._names.find(other) is not None:
+                if found is not None and found.name == whole and self._names.find(other) is not None:
                     return ".".join([other, *parts[cut:]])
         return name
+
+    def lineage(self, cls: str) -> Sequence[str]:
+        """A class and its bases."""
+        return self._names.lineage(cls)
 
     @cached_property
     def derived(self) -> dict[str, list[str]]:
         """The classes that derive from a class, directly or not."""
-        return self._names.derived
+        found: dict[str, list[str]] = {}
+        for name in self._details.may_be_classes:
+            entry = self._names.entry(name)
+            for base in self._names.lineage(name)[1:] if entry is not None and entry.letter == "c" else ():
+                found.setdefault(base, []).append(name)
+        return found
 
     def is_class(self, name: str) -> bool:
         """Whether this release has a class of a name."""
         found = self.define(name)
         return found is not None and found.letter == "c"
-
-    @cached_property
-    def in_specs(self) -> dict[str, tuple[str, ...]]:
-        """The classes that its own specs name, and the slots of each."""
-        found: dict[str, tuple[str, ...]] = {}
-        for name in self.packed.in_specs:
-            uses = [use for use in self.uses(name) if use.how in (How.NAMED, How.SLOT)]
-            if uses:
-                found[name] = tuple(use.place for use in uses if use.how == How.SLOT)
-        return found
 
     # -- what a call of a name takes ---------------------------------------------------------------------------------
 
@@ -234,18 +240,19 @@ class Detailed:
 
     def is_method(self, known: Definition) -> bool:
         """Whether a function stands in a class."""
-        return self._names.is_a(known.name.rpartition(".")[0], "c")
+        owner = self._names.entry(known.name.rpartition(".")[0])
+        return owner is not None and owner.letter == "c"
 
     def _constructor(self, name: str) -> Signature | None:
         words: dict[str, str] = {}
         own: Signature | None = None
         is_open = False  # what a class from outside takes is not known
         for base in reversed(self.lineage(name)):
-            entry = self.entry(base)
+            entry = self._names.entry(base)
             if entry is None:
                 is_open = is_open or base.rpartition(".")[2] not in _PLAIN_BASES
                 continue
-            made = self.entry(f"{base}.__init__")
+            made = self._names.entry(f"{base}.__init__")
             if made is not None and made.letter == "f":
                 own, is_open = packed_signature(made.detail).without_first(), False
             elif entry.trait("dataclass") is not None:
@@ -261,7 +268,7 @@ class Detailed:
 
     def uses(self, name: str) -> Sequence[Use]:
         """How the library uses a name."""
-        return self.packed.used(name, self._number) if not self._is_read else ()
+        return self._details.uses(name, self._number)
 
     def calls(self, name: str) -> list[Use]:
         """Who calls a function: of a method also through base classes and subclasses; those that are certain first."""
@@ -270,7 +277,7 @@ class Detailed:
         return self._callers[name]
 
     def _find_callers(self, name: str) -> list[Use]:
-        entry, own = self.entry(name), self.define(name)
+        entry, own = self._names.entry(name), self.define(name)
         if entry is not None and entry.letter == "v" and entry.trait("unread") is not None:
             return []  # another name of what is called
         owner, _, leaf = name.rpartition(".")
@@ -294,26 +301,22 @@ class Detailed:
     def _of_family(self, mine: str, owner: str, leaf: str) -> list[Use]:
         uses = [use for use in self.uses(mine) if use.call is not None]
         holder = self._names.find(owner)
-        if holder is not None and holder[1].letter == "c":
-            for base in self.lineage(holder[0]):
+        if holder is not None and holder.entry.letter == "c":
+            for base in self.lineage(holder.name):
                 if f"{base}.{leaf}" != mine:
-                    uses += [use for use in self._answered(f"{base}.{leaf}") if self._reaches(use, holder[0])]
-            for sub in self.derived.get(holder[0], ()):
+                    uses += [use for use in self._answered(f"{base}.{leaf}") if self._reaches(use, holder.name)]
+            for sub in self.derived.get(holder.name, ()):
                 found = self._names.find(f"{sub}.{leaf}")
-                if found is not None and found[0] == mine:
+                if found is not None and found.name == mine:
                     uses += self._answered(f"{sub}.{leaf}")
         return uses
-
-    def importing(self, name: str) -> list[str]:
-        """The names under which other modules have what they import from there."""
-        every = self.ending(name.rpartition(".")[2])
-        return [other for other, entry in every if (entry.letter, entry.detail) == ("i", name)]
 
     def _through(self, name: str, seen: frozenset[str]) -> list[Use]:
         """The calls by a module's name for what another defines, and by those that import it from that module."""
         uses = [use for use in self.uses(name) if use.call is not None]
-        for other in self.importing(name):
-            if other not in seen:
+        for other in self._packed.by_leaf.get(name.rpartition(".")[2], ()):
+            entry = self._names.entry(other) if other not in seen else None
+            if entry is not None and (entry.letter, entry.detail) == ("i", name):
                 uses += self._through(other, seen | {name})
         return uses
 
@@ -326,7 +329,7 @@ class Detailed:
         if caller not in self.lineage(cls):
             return True  # somebody else's call, on an object of the base class
         instead = self._names.find(f"{cls}.{method}")
-        return instead is None or instead[0] == use.place
+        return instead is None or instead.name == use.place
 
     # -- what became of a name ---------------------------------------------------------------------------------------
 
@@ -335,11 +338,11 @@ class Detailed:
         owner, _, leaf = before.name.rpartition(".")
         is_method = before.letter == "f" and owner.rpartition(".")[2][:1].isupper()
         tail = "." + ".".join(before.name.split(".")[-2 if is_method else -1 :])
-        every = ((name, entry) for name, entry in self.ending(leaf) if name != before.name and name.endswith(tail))
-        same = [name for name, entry in every if entry.letter == before.letter]
+        every = (name for name in self._packed.by_leaf.get(leaf, ()) if name != before.name and name.endswith(tail))
+        same = [name for name in every if (entry := self._names.entry(name)) and entry.letter == before.letter]
         if len(same) == 1:
             return same[0]
-        beside = [name for name, _ in self.members(owner) if before.statements]
+        beside = [name for name in self._packed.by_owner.get(owner, ()) if before.statements]
         scored = [
             (likeness(before.statements, one.statements), one.name)
             for name in same or beside
@@ -350,9 +353,9 @@ class Detailed:
 
     def versions(self, name: str) -> Iterator[Definition]:
         """What a name has been, release by release where that changed."""
-        for entry in self.packed.entries(name):
+        for entry, digest, statements in self._details.bodies(name):
             if entry.letter != "-":
-                yield Definition(name, entry, *self.packed.body(name, entry))
+                yield Definition(name, entry, digest, statements)
 
 
 def likeness(left: str, right: str) -> float:

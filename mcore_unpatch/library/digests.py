@@ -116,11 +116,6 @@ def digest_of(parts_of: bytes) -> bytes:
     return blake2b(parts_of, digest_size=DIGEST_BYTES).digest()
 
 
-def of_several(one: str, other: str) -> str:
-    """One digest for two."""
-    return digest_of(bytes.fromhex(one + other)).hex()
-
-
 def statement_digests(function: ast.AST, package: str) -> bytes:
     """The short digests of a function's statements."""
     return statements_of(parts(function, package))

@@ -34,14 +34,9 @@ class Call(NamedTuple):
     double_star: bool = False
     unpacked: int = 0
 
-    def __str__(self) -> str:
-        """As it is packed: `2*+name,**/3`."""
-        words = ",".join((*self.keywords, *["**"] * self.double_star))
-        return f"{self.positions}{'*' * self.star}+{words}{f'/{self.unpacked}' if self.unpacked else ''}"
-
     @classmethod
     def read(cls, text: str) -> Call:
-        """The form that such a text stands for."""
+        """The form that a packed text stands for, as `2*+name,**/3`."""
         form, _, unpacked = text.partition("/")
         positions, _, rest = form.partition("+")
         words = rest.split(",") if rest else []

@@ -72,13 +72,3 @@ def answers() -> tuple[Answer, ...]:
         texts = {key: value.strip() for key, value in row.items() if isinstance(value, str)}
         row |= {key: tuple(value) for key, value in row.items() if isinstance(value, list)} | texts
     return tuple(Answer(name, **row) for name, row in table.items())
-
-
-@cache
-def _by_name() -> dict[str, Answer]:
-    return {answer.name: answer for answer in answers()}
-
-
-def answer_named(name: str) -> Answer | None:
-    """The row of a name, if there is one."""
-    return _by_name().get(name)

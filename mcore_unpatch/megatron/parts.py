@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from mcore_unpatch.library.facts import Heart
-from mcore_unpatch.megatron.layout import GPT_MODEL, HYBRID_MODEL, MAMBA_MODEL
-from mcore_unpatch.megatron.versions import PACKAGES, TRAINING, TRAINING_SINCE
-
+PACKAGES = tuple(
+    f"megatron.{name}" for name in ("core", "training", "elastification", "inference", "legacy", "post_training", "rl")
+)
 DISTRIBUTION = "megatron-core"
 VERSIONED = ("megatron.core", "megatron.core.package_info")
-# In the wheels without a source; built by hand where Megatron is cloned.
+# In the wheels without a source; and packages that a wheel may lack where a checkout has them.
 COMPILED = "megatron.core.datasets.helpers_cpp"
+TRAINING, TRAINING_SINCE = "megatron.training", (0, 17)
 
 _T = "megatron.core.transformer"
 _TP = "megatron.core.tensor_parallel.layers"
 _EMBEDDINGS = "megatron.core.models.common.embeddings"
+GPT_MODEL = "megatron.core.models.gpt.gpt_model.GPTModel"
 MODULE = f"{_T}.module.MegatronModule"
 PARTS = {
     "decoder": f"{_T}.transformer_block.TransformerBlock",
@@ -38,7 +39,7 @@ PARTS = {
     "word_embeddings": f"{_TP}.VocabParallelEmbedding",
     "embedding": f"{_EMBEDDINGS}.language_model_embedding.LanguageModelEmbedding",
     "rotary_pos_emb": f"{_EMBEDDINGS}.rotary_pos_embedding.RotaryEmbedding",
-    **dict.fromkeys(("final_layernorm", "q_layernorm", "k_layernorm"), f"{_T}.torch_norm.WrappedTorchNorm"),
+    "final_layernorm": f"{_T}.torch_norm.WrappedTorchNorm",
     "input_layernorm": f"{_T}.torch_norm.WrappedTorchNorm",
     "pre_mlp_layernorm": f"{_T}.torch_norm.WrappedTorchNorm",
     "language_model": GPT_MODEL,
@@ -56,24 +57,11 @@ LISTS = {
 HOLDS = {
     ("megatron.core.distributed.distributed_data_parallel.DistributedDataParallel", "module"): GPT_MODEL,
     (f"{_T}.module.Float16Module", "module"): GPT_MODEL,
-    (HYBRID_MODEL, "mtp"): PARTS["mtp"],
+    ("megatron.core.models.hybrid.hybrid_model.HybridModel", "mtp"): PARTS["mtp"],
 }
 RESULTS = {"megatron.core.utils.get_model_config": f"{_T}.transformer_config.TransformerConfig"}
 WHOLE = GPT_MODEL
-# The output hook: its keyword, who calls it, models that take none, its way, and what says whether there is output.
-HOOK = (
-    "output_processor",
-    GPT_MODEL,
-    (HYBRID_MODEL, MAMBA_MODEL),
-    "forward",
-    "_postprocess",
-    "post_process",
-)
-# A node of a schedule plan takes its method when it is made: what is put on the node later is never called.
-TAKEN = tuple(f"megatron.core.models.common.utils.{node}ProcessNode.forward_impl" for node in ("Pre", "Post"))
 COMPANIONS = ("mbridge", "mcore")
-# What is imported below this raises where that function does not take that parameter.
-REFUSING = ("mcore_unpatch.compat.", f"{GPT_MODEL}.forward", "output_processor")
 WORDS = ("egatron", "mcore", "output_layer")
 
 # Methods that Megatron's classes have from classes of torch.
@@ -89,24 +77,6 @@ OUTSIDE = {
     "Function": "forward backward apply setup_context jvp vmap",
     "Optimizer": "step zero_grad state_dict load_state_dict add_param_group",
 }
-
-LIBRARY = Heart(
-    PACKAGES,
-    DISTRIBUTION,
-    VERSIONED,
-    PARTS,
-    LISTS,
-    HOLDS,
-    RESULTS,
-    {name: frozenset(words.split()) for name, words in OUTSIDE.items()},
-    WHOLE,
-    MODULE,
-    COMPANIONS,
-    WORDS,
-    (COMPILED,),
-    (TRAINING, TRAINING_SINCE),
-    REFUSING,
-)
 
 # What a replacement says, by which rows of `answers.toml` know it: where it is looked for, and what.
 TELLS = {

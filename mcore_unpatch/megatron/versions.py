@@ -10,6 +10,8 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
+from mcore_unpatch.library.model import Library
+
 if TYPE_CHECKING:  # loaded where a requirement is read: most scans read none
     from packaging.specifiers import SpecifierSet
 
@@ -78,6 +80,14 @@ BESIDE = ("elastification", "inference", "legacy", "post_training", "rl")
 PACKAGES = (ROOT, TRAINING, *(f"megatron.{name}" for name in BESIDE))
 FOLDERS = ("core", "training", *BESIDE)  # below `megatron`
 TRAINING_SINCE: Version = (0, 17)  # before, only a checkout of Megatron-LM has it
+_BLOCK, _MTP = f"{ROOT}.transformer.transformer_block", f"{ROOT}.transformer.multi_token_prediction"
+ITEM_CLASSES = {
+    (f"{_BLOCK}.TransformerBlock", "layers"): f"{ROOT}.transformer.transformer_layer.TransformerLayer",
+    (f"{_MTP}.MultiTokenPredictionBlock", "layers"): f"{_MTP}.MultiTokenPredictionLayer",
+}
+LIBRARY = Library("megatron-core", PACKAGES, ITEM_CLASSES)
+# Modules that Megatron-LM had below `megatron` itself, before the releases that are known.
+_FORMER = {"arguments", "checkpointing", "global_vars", "initialize", "model", "mpu", "optimizer", "tokenizer", "utils"}
 _PREFIXES = tuple(f"{package}." for package in PACKAGES)
 _NO_WHEEL = tuple(f"megatron.{name}." for name in BESIDE)
 
@@ -85,6 +95,12 @@ _NO_WHEEL = tuple(f"megatron.{name}." for name in BESIDE)
 def within(name: str) -> bool:
     """Whether a dotted name is one of Megatron's."""
     return name.startswith(_PREFIXES) or name in PACKAGES
+
+
+def is_former(name: str) -> bool:
+    """Whether a dotted name is of a module that no release which is known has any more: `megatron.utils`."""
+    package, _, rest = name.partition(".")
+    return package == "megatron" and rest.partition(".")[0] in _FORMER
 
 
 def is_in_no_wheel(name: str) -> bool:

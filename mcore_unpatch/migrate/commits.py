@@ -9,7 +9,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.changes import CodeChange, changes
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.repository import git
-from mcore_unpatch.sources.parsing import why_not
+from mcore_unpatch.scanner.sources.parsing import why_not
 
 
 def commit(outcome: Outcome) -> list[str]:

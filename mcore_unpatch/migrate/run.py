@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from mcore_unpatch import rewrites as codemods
-from mcore_unpatch.editing.edits import Edit, Plan
-from mcore_unpatch.editing.refusals import Left, Refusal
-from mcore_unpatch.effects.other_model import ON_THE_WAY, OnOther
+from mcore_unpatch.editing.edits import Remark
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import GOES
-from mcore_unpatch.megatron.hybrid import HYBRID
 from mcore_unpatch.migrate.commits import commit
-from mcore_unpatch.migrate.outcome import Outcome
+from mcore_unpatch.migrate.outcome import Dependency, Outcome, oldest_python
 from mcore_unpatch.records import field, record, replace
+from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.discover import root_of, top_of
 from mcore_unpatch.repository.paths import shown
-from mcore_unpatch.say.other_model import sentence as elsewhere
 from mcore_unpatch.survey import fixes
-from mcore_unpatch.survey.core import no_collection
 from mcore_unpatch.survey.fixes import Planner, sound_plan
+from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.writing import journal
 from mcore_unpatch.writing.allowed import refuse_unsafe
+
+_COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")
+_PYTHON = re.compile(
+    r"""(?<![\w.-])(?:requires-python|python_requires|python)\s*=\s*(?:"([^"\n]+)"|'([^'\n]+)'|([<>=~^\d][^\n]*))"""
+)
 
 
 @record
@@ -64,33 +67,52 @@ def migrate(request: Request, planner: Planner | None = None, progress: Progress
 
 @no_collection()
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
-    known = Survey(request.paths, replace(request.scan, base=None, baseline=None, fixes=True), progress)
+    known = Survey(request.paths, replace(request.scan, base=None, baseline=None, possible=True, fixes=True), progress)
     options = fixes.planned(known, unsafe=request.unsafe_fixes, exact=request.exact)
     made = sound_plan(known, known.findings, options, planner)
-    unsound = {one: Left(Refusal.UNSOUND, made.left[one.path]) for one in known.findings if one.path in made.left}
-    plan = replace(made.plan, left=made.plan.left | unsound, dependency=made.plan.dependency if made.rewrites else None)
-    outcome = Outcome(known, _with_holes(known, plan), options, made.rewrites, known.findings)
+    rewrites, remaining = made.rewrites, made.remaining
+    plan = replace(made.plan, remarks=(*made.plan.remarks, *_left(known, made.left)))
+    outcome = Outcome(known, plan, options, rewrites, remaining)
     outcome.offers = codemods.offers(made.repository, known.options.selection)
-    if not options.unsafe_fixes and any(map(fixes.may_be_fixed, outcome.left)):
+    if not options.unsafe_fixes and any(map(fixes.may_be_fixed, remaining)):
         # What `scan` says of the findings, before a byte is written: what else could be done of the rest.
-        outcome.findings = fixes.assessed(known)
+        outcome.fixable = {finding: finding for finding in fixes.assessed(known)}
+    if rewrites and plan.dependency:
+        outcome.dependency = Dependency(
+            plan.dependency, too_old_python(known.found.root, known.found.top, oldest_python(plan.dependency))
+        )
     return outcome
 
 
-def _with_holes(known: Survey, plan: Plan) -> Plan:
-    """The plan; of what is rewritten behind a question that a HybridModel fails it says that the rewrite keeps that."""
-    core = known.core
-    on_hybrid = OnOther(core.names, HYBRID, core.megatrons.every[-1])
-    rewritten = {(one.path, one.line) for one in plan.removes if one.verdict != GOES}
-    holes: dict[tuple[str, int], str] = {}
-    for patch in core.patches:
-        place = (patch.path, patch.line)
-        found = on_hybrid.of(core.judge.cases[patch]) if place in rewritten else None
-        if found is not None and found.why in ON_THE_WAY:
-            holes[place] = f"when the model is a HybridModel, the rewrite as the patch {elsewhere(found)}"
+def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:
+    for path, why in reasons.items():
+        for finding in known.findings:
+            if finding.path == path:
+                text = f"left as it is: {why}; migrate it by hand, or leave it out with --exclude"
+                yield Remark(path, finding.line, finding.rule, "left", text)
 
-    def told(edit: Edit) -> Edit:
-        hole = holes.get((edit.path, edit.finding_line))
-        return replace(edit, notes=(*edit.notes, hole)) if hole else edit
 
-    return replace(plan, edits=type(plan.edits)(map(told, plan.edits))) if holes else plan
+def too_old_python(root: Path, top: Path, oldest: int = 12) -> str:
+    """What the nearest project file says, where it allows an older Python than the dependency; else nothing."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    for folder in [root, *(above for above in root.parents if above == top or top in above.parents)]:
+        for name in ("pyproject.toml", "setup.cfg", "setup.py"):
+            stated = _PYTHON.search(_text(folder / name))
+            said = next(filter(None, stated.groups()), "").strip() if stated else ""
+            try:
+                allowed = SpecifierSet(said) if said else None
+            except InvalidSpecifier:
+                continue
+            if allowed is not None:
+                older = any(f"3.{minor}.99" in allowed for minor in range(6, oldest))
+                return f"{(folder / name).relative_to(top).as_posix()} says Python {said}" if older else ""
+    return ""
+
+
+def _text(file: Path) -> str:
+    """The text of a file without its comments; none of one that is not there, a link, or not in UTF-8."""
+    try:
+        return _COMMENT.sub("", reading.read_own(file).decode())
+    except (OSError, UnicodeDecodeError):
+        return ""

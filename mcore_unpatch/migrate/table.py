@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from mcore_unpatch.findings.finding import STAYS
 from mcore_unpatch.migrate.changes import CodeChange, changes
-from mcore_unpatch.migrate.outcome import Outcome
+from mcore_unpatch.migrate.outcome import Outcome, oldest_python
 from mcore_unpatch.report.counts import groups
 from mcore_unpatch.report.lines import Line, count, width, wrapped
 from mcore_unpatch.report.screen import brief, pin_command
-from mcore_unpatch.say.findings import evidence, first_sentence
 
 _MOST = 12  # changes that are listed
 _MOST_HEADS = 2  # of lines that say what is judged for
 _LONG, _PARTS = 60, 5  # letters and parts of a path that is shortened
-_OR = "what is below, which can do CP, packing, temperature and Hybrid models, once your code asks for them."
 _BESIDE = "Every Megatron in use still runs: edits ask at run time which code to take."
-_PUBLISH = "in images and one CI job, for the new side: as a wheel of a release, since it is on no public index yet"
 _STYLES = {"exact": "green", "rounding": "yellow", "behaviour": "yellow"}
 
 
@@ -30,13 +27,19 @@ def lines(outcome: Outcome, recipes: bool = False) -> Iterator[Line]:
         yield from wrapped(first if recipes else f"{first}: unpatch migrate --diff shows it", 0, "Either  ", "bold")
         if recipes:
             yield from ([(f"        {line}".rstrip(), "dim")] for line in code.split("\n"))
-        yield from wrapped(_OR, 0, "Or      ", "bold")
+        yield from wrapped(
+            "what is below, which can do CP, packing, temperature and Hybrid models, once your code asks for them.",
+            0,
+            "Or      ",
+            "bold",
+        )
         yield []
     for change in made[:_MOST]:
         yield from _change(change, outcome)
     if made[_MOST:]:
         yield [(f"  ... and {len(made) - _MOST} more; --diff shows them all", "dim")]
     yield from _needs(outcome)
+    yield from _told(outcome)
     yield from _next(outcome, made)
 
 
@@ -60,7 +63,8 @@ def _why(outcome: Outcome) -> Iterator[Line]:
     """Why places in code are left, a sentence each, as far as a screen goes."""
     lines = 0
     for finding in groups(outcome.left)["code"]:
-        sentence = first_sentence(finding.assessment.left_because or evidence(finding))
+        why = finding.assessment.left_because or finding.evidence
+        sentence = re.split(r"\. (?=[A-Z`])|; ", why)[0].rstrip(".")
         place = f"{_short(outcome.shown(finding.path))}:{finding.line}"
         told = list(wrapped(f"{place}  {sentence}", 2, hang=6))
         lines += len(told)
@@ -75,7 +79,7 @@ def _change(change: CodeChange, outcome: Outcome) -> Iterator[Line]:
         yield from wrapped(f"{change.gain[:1].upper()}{change.gain[1:]}.", 2, "Gain: ", "bold")
     for path, parts in change.places.items():
         for line, titles in parts.items():
-            place = f"{_short(outcome.shown(path))}:{line}"
+            place = f"{_short(outcome.shown(path))}:{outcome.line(path, line)}"
             level, said = change.levels[path, line], "; ".join(titles)
             fits = len(f"  {place}  {said}  {level}") <= width()
             yield [(f"  {place}", "cyan"), *([(f"  {said}", "")] if fits else []), (f"  {level}", _STYLES[level])]
@@ -92,11 +96,28 @@ def _short(path: str) -> str:
 
 
 def _needs(outcome: Outcome) -> Iterator[Line]:
-    if (requirement := outcome.plan.requirement) is not None and outcome.rewrites:
+    if not outcome.rewrites:
+        return
+    if (requirement := outcome.plan.requirement) is not None:
         yield from wrapped(f"{requirement}, for what is not guarded", 0, "Needs   ", "bold")
-    if needed := outcome.plan.dependency:
+    if needed := outcome.dependency:
         optional = all(edit.holds for edit in outcome.plan.edits if b"mcore_unpatch" in edit.replacement)
-        yield from wrapped(f"{needed} {_PUBLISH}" if optional else needed, 0, "Needs   ", "bold")
+        told = f"{needed.line} {_PUBLISH}" if optional else needed.line
+        python = f"; Python 3.{oldest_python(needed.line)} there ({needed.python})" if needed.python else ""
+        yield from wrapped(f"{told}{python}", 0, "Needs   ", "bold")
+
+
+_PUBLISH = "in images and one CI job, for the new side: as a wheel of a release, since it is on no public index yet"
+
+
+def _told(outcome: Outcome) -> Iterator[Line]:
+    """What people should know of code beside the edits."""
+    edited = {edit.path for edit in outcome.plan.edits}
+    for remark in outcome.remarks if outcome.rewrites else ():
+        if remark.kind in {"guard", "numerics", "differs"} or (remark.kind == "by-hand" and remark.path in edited):
+            if not any(finding.path == remark.path and finding.line == remark.line for finding in outcome.left):
+                place = f"{outcome.shown(remark.path)}:{outcome.line(remark.path, remark.line)}  "
+                yield from wrapped(remark.text, 0, f"See     {place}", "", 8)
 
 
 def _next(outcome: Outcome, made: list[CodeChange]) -> Iterator[Line]:
@@ -115,9 +136,13 @@ def _next(outcome: Outcome, made: list[CodeChange]) -> Iterator[Line]:
         yield from wrapped(f"{count(done, 'place')} side by side already", 0, "Before  ", "bold")
     for offer in outcome.offers:
         yield from wrapped(offer, 0, "Offer   ", "bold")
-    if any(finding.verdict == STAYS for finding in left["code"]) and not outcome.rewrites:
-        told = f"{pin_command(outcome.survey.judged)}, which tells when Megatron changes under a patch that stays"
-        yield from wrapped(told, 0, "Next    ", "bold")
+    if any(finding.verdict == "keep" for finding in left["code"]) and not outcome.rewrites:
+        yield from wrapped(
+            f"{pin_command(outcome.survey.judged)}, which tells when Megatron changes under a patch that stays",
+            0,
+            "Next    ",
+            "bold",
+        )
     if outcome.written:
         yield from wrapped("git diff; unpatch undo takes it back", 0, "Review  ", "bold")
     elif len(made) > 1:

@@ -15,7 +15,6 @@
 | `rewrites` | source text of the library that is changed and executed, or written back |
 | `patch_files` | diffs that change the library's source |
 | `alive` | on which releases a patch is made |
-| `lives` | the same in one record, with the statements that rule releases out, and what else it depends on |
 | `find` | all of it for a repository, in one order whatever the order of the files |
 
 No patches: tests (they are counted, not judged), the library's own files, hooks and wrappers of PyTorch, subclasses.

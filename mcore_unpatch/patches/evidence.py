@@ -36,15 +36,13 @@ class Evidence:
         near: the file imports the library.
         """
         parts = [cls for part in self._taken_from(write.base, _DEEPEST) if (cls := self.library.part(part))]
-        is_head = name == "output_layer" and (near or isinstance(write.name, str))  # models of many libraries have one
         if self.library.part(name) and last_name(write.base) != "submodules" and not typed:
-            if replacements.made(self.names, write.value) and (is_head or (parts and near)):
-                return _likely(parts[0] if parts else self.library.heart.whole, name, Spelling.SUBMODULE)
+            if replacements.made(self.names, write.value) and (name == "output_layer" or (parts and near)):
+                return _likely(parts[0] if parts else self.library.whole(), name, Spelling.SUBMODULE)
         bound = bound_to(write.value) is not None
         found = self.names.of(write.value)
         is_function = any(one.kind == Kind.FUNCTION and one.node is not None for one in found)
-        is_given = replacements.GIVEN_FUNCTIONS.search(last_name(write.base)) is not None
-        if not bound and (not is_function or is_given) and name != "__class__":
+        if not bound and not is_function and name != "__class__":
             return None
         named = self._by_binding(write.value)
         if typed and not named:
@@ -58,14 +56,13 @@ class Evidence:
         used = self._by_use(write, name) if near else []
         if used:
             return _likely(used[0], name, Spelling.INSTANCE_ATTRIBUTE) if len(used) == 1 else _possible(used[0], name)
-        owners = named + parts * near
-        if bound and owners:
-            return _likely(owners[0], name, Spelling.INSTANCE_ATTRIBUTE)
+        if bound and named + parts:
+            return _likely((named + parts)[0], name, Spelling.INSTANCE_ATTRIBUTE)
         called = self.library.part(last_name(write.base))
         if near and called and self._has(called, name):
             return _possible(called, name)  # `optimizer.step = ...` where the library is imported
         if name == "forward" and near and (bound or _is_kept(write, name)):
-            return _possible(self.library.heart.module_class, name)
+            return _possible(self.library.module_class(), name)
         return None
 
     def _by_most(self, name: str, others: set[str]) -> str:
@@ -131,7 +128,7 @@ class Evidence:
             roots = [one for one in owners if not any(base in owners for base in self.library.lineage(one)[1:])]
             if len(roots) == 1 or (attribute == name and attribute.startswith("_") and roots):
                 fits = [root for root in roots if attribute == name or bound or self._has(root, name)]
-                whole = self.library.heart.whole
+                whole = self.library.whole()
                 return sorted(fits, key=lambda one: one != whole)
         return []
 

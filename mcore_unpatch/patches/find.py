@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.module import BindingKind, Module, is_method, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import function_of, last_name, spelled, text_of, walk
+from mcore_unpatch.code.syntax import function_of, spelled, walk
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, texts
 from mcore_unpatch.patches.evidence import Evidence
 from mcore_unpatch.patches.frames import unfolded
 from mcore_unpatch.patches.records import Confidence, Patch, Spelling, Target, Write, WriteKind
 from mcore_unpatch.patches.registries import registered, tabled
+from mcore_unpatch.patches.replacements import is_callable
 from mcore_unpatch.patches.restores import is_restore, is_temporary
 from mcore_unpatch.patches.rewrites import rewrites
-from mcore_unpatch.patches.targets import DUNDERS, target
+from mcore_unpatch.patches.targets import DUNDERS, EVERYTHING, target
 from mcore_unpatch.patches.writes import owner_of_dict, writes
 
 _DEEPEST = 3  # loops and helpers within one another
 _MOST_FRAMES = 500  # rows and calls that one write is looked at in
-# `name.attribute =`, and the names that a file imports: one that does not say the library may get it through another.
-_STORED = re.compile(rb"^[ \t\f]*(\w+)[\s\\]*\.[\s\\]*[\w.]+[\s\\]*=[^=]", re.M)
-_IMPORTED = re.compile(rb"^[ \t]*(?:from[ \t].*?[ \t])?import[ \t]*(\([^()]*|[^\n(]*)", re.M)
-_WORD = re.compile(rb"\w+")
 _PLAIN_VALUES = (
     ast.Constant, ast.Compare, ast.Dict, ast.List, ast.Set, ast.Tuple, ast.JoinedStr, ast.UnaryOp, ast.BinOp,
 )  # fmt: skip
@@ -39,14 +36,11 @@ class Finder:
     def __init__(self, names: Names) -> None:
         self.names, self.library = names, names.library
         self._evidence = Evidence(names)
-        words = b"|".join(re.escape(word.encode()) for word in self.library.heart.words)
-        # Also what a file has from another one of the repository: a class, or an object whose `forward` is written.
-        in_other = rb"setattr\b|\.(?:__class__|forward) *=[^=]|(?m:^ *[A-Z]\w+\.\w+ *=[^=])"
-        self._may_patch = re.compile(words + b"|" + in_other)
-        packages = "|".join(re.escape(package) for package in self.library.heart.tops)
+        words = b"|".join(re.escape(word.encode()) for word in self.library.words())
+        self._may_patch = re.compile(words + rb"|setattr\(|\.__class__ *=[^=]")
+        packages = "|".join(re.escape(package) for package in self.library.packages())
         self._imports = re.compile(rf"^[ \t]*(?:from|import)[ \t]+(?:{packages})".encode(), re.M)
         self._near: dict[str, bool] = {}
-        self.restored: dict[tuple[str, str], set[int]] = {}  # the lines that put back what a name of a file was
         self._frames_left = _MOST_FRAMES
 
     def all(self) -> list[Patch]:
@@ -71,44 +65,21 @@ class Finder:
             self.names.forget()
         return self._one_a_place(sorted(found.values(), key=lambda patch: patch.key))
 
-    def in_tests(self, asked: Container[str]) -> int:
-        """How many places in tests patch the library: they are counted, and no more."""
-        index, count = self.names.index, 0
-        for path, source in index.sources.items():
-            if path in asked and is_test(path) and self._may_patch.search(source) is not None:
-                known = self.names.known()
-                module = index.module(path)
-                count += len({patch.line for patch in self.of_module(module)}) if module is not None else 0
-                self.names.forget_since(known)
-                index.forget(path)
-        return count
-
     def _one_a_place(self, patches: list[Patch]) -> list[Patch]:
-        """One patch for each name that a node writes: of several owners the one patched most, or one that has it.
-
-        Of several classes that are written to, each is patched.
-        """
-        found: dict[tuple[int, str, str], Patch] = {}
+        """One patch for each name that a node writes: of several owners the one patched most, or one that has it."""
+        found: dict[tuple[int, str], Patch] = {}
         for patch in patches:
-            owner, _, name = patch.target.rpartition(".")
-            key = (id(patch.place), name, owner if self._is_of_classes(patch) else "")
+            key = (id(patch.place), patch.target.rpartition(".")[2])
             if key not in found or self._rank(patch) > self._rank(found[key]):
                 found[key] = patch
         return list(found.values())
 
-    def _is_of_classes(self, patch: Patch) -> bool:
-        if patch.write is None or patch.sure != Confidence.CERTAIN:
-            return False
-        return _are_classes(patch.write, self.names.of(patch.write.base, patch.frame))
-
     def _rank(self, patch: Patch) -> int:
-        is_whole = patch.target.startswith(f"{self.library.heart.whole}.")
+        is_whole = patch.target.startswith(f"{self.library.whole()}.")
         return 2 * is_whole + (self.library.symbol(patch.target) is not None)
 
     def _is_asked(self, path: str, source: bytes) -> bool:
-        if is_test(path) or self.library.holds_file(path):
-            return False
-        return self._may_patch.search(source) is not None or _writes_to_what_is_imported(source)
+        return not is_test(path) and not self.library.holds_file(path) and self._may_patch.search(source) is not None
 
     def _bind_self(self, patch: Patch) -> None:
         owner = patch.target.rpartition(".")[0]
@@ -126,11 +97,11 @@ class Finder:
         yield from tabled(self.names, module)
         yield from rewrites(self.names, module)
 
-    def near(self, path: str) -> bool:
+    def near(self, module: Module) -> bool:
         """Whether a file imports the library."""
-        if path not in self._near:
-            self._near[path] = self._imports.search(self.names.index.sources[path]) is not None
-        return self._near[path]
+        if module.path not in self._near:
+            self._near[module.path] = self._imports.search(self.names.index.sources[module.path]) is not None
+        return self._near[module.path]
 
     def _is_own(self, write: Write) -> bool:
         """What cannot be a patch, without asking what anything is: a plain value, or an object that sets itself up."""
@@ -146,8 +117,7 @@ class Finder:
         if write.name.isupper() or write.name in DUNDERS:
             return False
         imported = any(one.kind in (BindingKind.IMPORT, BindingKind.FROM) for one in scope.bindings(base.id))
-        is_off = isinstance(write.value, ast.Constant) and write.value.value in (None, False)
-        return not (imported and is_off)
+        return not (imported and isinstance(write.value, ast.Constant) and write.value.value is None)
 
     # -- one write ---------------------------------------------------------------------------------------------------
 
@@ -171,6 +141,9 @@ class Finder:
                 yield from self._of_write(write, inner, call if call is not None else place, depth - 1)
             if frames:
                 return
+        if not wanted and is_callable(self.names, write.value, frame):
+            whole = (Kind.CLASS, Kind.MODULE)
+            wanted = [EVERYTHING] if any(one.kind in whole and self.library.within(one.name) for one in known) else []
         if not known and _is_any_module(write.base):
             given = (one.name for one in self.names.of(write.value, frame) if self.library.within(one.name))
             for name in wanted or [name.rpartition(".")[2] for name in given]:
@@ -190,21 +163,18 @@ class Finder:
             typed = any(
                 base.kind in (Kind.INSTANCE, Kind.OTHER) and not base.name.endswith("nn.Module") for base in bases
             )
-            near = self.near(scope_of(write.place).module.path)
+            near = self.near(scope_of(write.place).module)
             told = self._evidence.about(write, name, near, typed)
             found = [told] if told is not None else []
-        for to in self._one_each(found, bases) if not _are_classes(write, bases) else dict.fromkeys(found):
-            if to.spelling == Spelling.SUBMODULE and self._is_bound_self(write.base):
-                continue  # it sets itself up
-            if is_restore(self.names, write, name, to.name, frame):
-                self.restored.setdefault((scope_of(place).module.path, to.name), set()).add(place.lineno)
-            else:
+        for to in self._one_each(found, bases):
+            is_set_up = to.spelling == Spelling.SUBMODULE and self._is_bound_self(write.base)
+            if not is_set_up and not is_restore(self.names, write, name, to.name, frame):
                 yield self._patch(write, to, name, frame, place)
 
     def _one_each(self, found: list[Target], bases: Values) -> list[Target]:
         """One target of what may be one of several classes: the one that is patched most often, or the first."""
         if len(found) > 1 and all(base.kind != Kind.MODULE for base in bases):
-            whole = self.library.heart.whole
+            whole = self.library.whole()
             return [next((one for one in found if one.name.startswith(f"{whole}.")), found[0])]
         return list({one.name: one for one in found}.values())
 
@@ -241,21 +211,9 @@ class Finder:
         spelling = Spelling.MOCK if write.kind == WriteKind.MOCK else Spelling.SYS_MODULES
         for text in texts(bases):
             if self.library.within(text):
-                owner, _, name = text.rpartition(".")
-                holder = self.library.symbol(owner)
-                to = Target(f"{holder.name}.{name}" if holder is not None else text, spelling)
-                yield self._patch(write, to, name, None, place)
-
-
-def _writes_to_what_is_imported(source: bytes) -> bool:
-    stored = set(_STORED.findall(source))
-    return any(not stored.isdisjoint(_WORD.findall(text)) for text in _IMPORTED.findall(source) if stored)
-
-
-def _are_classes(write: Write, bases: Values) -> bool:
-    """Whether classes are written to, which a loop or a condition names; not the one class of an object."""
-    of_object = isinstance(write.base, ast.Attribute) or last_name(getattr(write.base, "func", None)) == "type"
-    return not of_object and len(bases) > 0 and all(base.kind == Kind.CLASS for base in bases)
+                symbol = self.library.symbol(text)
+                to = Target(symbol.name if symbol is not None else text, spelling)
+                yield self._patch(write, to, text.rpartition(".")[2], None, place)
 
 
 def _through_alias(write: Write) -> Write | None:
@@ -271,13 +229,13 @@ def _is_any_module(node: ast.AST) -> bool:
     """Whether an object is any module: `for m in sys.modules.values()`, `m = sys.modules[name]`."""
     for _ in range(3):
         if isinstance(node, ast.Subscript):
-            return spelled(node.value) == "sys.modules" and text_of(node.slice) is None
+            return spelled(node.value) == "sys.modules"
         if not isinstance(node, ast.Name):
             return False
         value = next((one.value for one in scope_of(node).bindings(node.id) if isinstance(one.value, ast.expr)), None)
         if value is None:
             return False
-        if not isinstance(value, ast.Subscript) and any(spelled(inner) == "sys.modules" for inner in walk(value)):
-            return not any(text_of(one) for one in getattr(value, "args", ()))  # `sys.modules.get("that.one")`
+        if any(spelled(inner) == "sys.modules" for inner in walk(value)):
+            return True
         node = value
     return False

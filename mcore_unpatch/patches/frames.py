@@ -6,22 +6,22 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from mcore_unpatch.code.module import Scope, inner_scope, scope_of
+from mcore_unpatch.code.module import Scope, inner_scope, qualified, scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import (
     FUNCTIONS,
+    NAMED_FUNCTIONS,
     ancestors,
     default_of,
     function_of,
     last_name,
     names_in,
     parameters,
+    parent_of,
 )
 from mcore_unpatch.code.values import Frame, Kind, Value, Values
 from mcore_unpatch.patches.records import Write, WriteKind
 
-_DEEPEST = 3  # helpers within one another
-_SAME_ROWS = ("list", "tuple", "sorted", "reversed", "enumerate")
 Unfolded = tuple[Frame, Any]  # what the names stand for, and the call that says so: none for a row of a loop
 
 
@@ -69,34 +69,22 @@ def _calls(names: Names, function: Any, asked: list[ast.arg], write: Write, fram
         for arg in parameters(function):
             if arg not in asked and (passed := names.argument(arg, call)) is not None and passed is not default_of(arg):
                 given[inner, arg.arg] = names.of(passed)
-        yield from _told_above(names, {**(frame or {}), **given}, call, _DEEPEST)
+        given |= _decorated(call, function, write)
+        yield {**(frame or {}), **given}, call
 
 
-def _told_above(names: Names, frame: Frame, call: ast.Call, depth: int) -> Iterator[Unfolded]:
-    """A frame, with what is given for the parameters that a call hands on, by each of the calls above it.
-
-    The call that gives the name is the place.
-    """
-    given = [value for values in frame.values() for value in values]
-    around = {function_of(one.node) for one in given if one.kind == Kind.PARAMETER}
-    function = next((parent for parent, _ in ancestors(call) if parent in around), None)
-    above = names.callers(function) if function is not None and depth else []
-    is_named = any(one.kind == Kind.TEXT for one in given)
-    for outer in above:
-        told = {place: _handed(names, values, function, outer) for place, values in frame.items()}
-        for inner, place in _told_above(names, told, outer, depth - 1):
-            yield inner, call if is_named else place
-    if not above:
-        yield frame, call
-
-
-def _handed(names: Names, values: Values, function: Any, call: ast.Call) -> Values:
-    """Values, with what a call gives for those that are parameters of a function."""
-    found: list[Value] = []
-    for one in values:
-        is_open = one.kind == Kind.PARAMETER and function_of(one.node) is function
-        found += names.of(names.argument(one.node, call)) if is_open else (one,)
-    return tuple(found)
+def _decorated(call: ast.Call, function: Any, write: Write) -> Frame:
+    """`@helper(Cls) def f`: the function that the helper gives back is called with `f`."""
+    below = parent_of(call)
+    if not isinstance(below, (*NAMED_FUNCTIONS, ast.ClassDef)) or not any(call is one for one in below.decorator_list):
+        return {}
+    kind = Kind.CLASS if isinstance(below, ast.ClassDef) else Kind.FUNCTION
+    for parent, _ in ancestors(write.place):
+        if parent is function:
+            break
+        if isinstance(parent, NAMED_FUNCTIONS) and parameters(parent):
+            return {(inner_scope(parent), parameters(parent)[0].arg): (Value(kind, qualified(below), below),)}
+    return {}
 
 
 def _is_installer(write: Write, asked: list[ast.arg]) -> bool:
@@ -121,20 +109,17 @@ def _behind(used: set[str], scope: Scope) -> set[str]:
 def rows_of(names: Names, loop: Any, frame: Frame | None) -> Iterator[Frame]:
     """The rows of a table that a loop runs over, where it is written out."""
     source, scope = loop.iter, scope_of(loop)
-    target = loop.target
-    while isinstance(source, ast.Call) and last_name(source.func) in _SAME_ROWS and source.args:
-        if last_name(source.func) == "enumerate" and isinstance(target, ast.Tuple):
-            target = target.elts[-1]
+    while isinstance(source, ast.Call) and last_name(source.func) in ("list", "tuple", "sorted") and source.args:
         source = source.args[0]
     is_pairs = isinstance(source, ast.Call) and last_name(source.func) == "items"
     of: Any = source.func.value if is_pairs and isinstance(source.func, ast.Attribute) else source
-    targets = target.elts if isinstance(target, ast.Tuple) else [target]
+    targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
     for value in names.settled(names.of(of, frame)):
         if value.kind != Kind.ITEMS or value.node is None or isinstance(value.node, ast.Subscript):
             continue
         for parts in _rows(value.node, is_pairs, len(targets)):
             if len(parts) == len(targets):
-                yield dict(_taken_apart(names, scope, targets, parts, frame))
+                yield from [dict(_taken_apart(names, scope, targets, parts, frame))]
 
 
 def _rows(table: Any, is_pairs: bool, width: int) -> Iterator[list[Any]]:

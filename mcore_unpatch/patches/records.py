@@ -94,35 +94,9 @@ class Patch:
         return (self.path, self.line, self.target)
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """A statement that keeps a patch from being made on some releases, and the branch of it the patch stands in.
-
-    branch: `if` or `else` of a test, `try`, `except` or `else` of a try, `after` a statement that leaves before it,
-    `loaded` for a module that has to be there, `call` where the function that makes the patch is called.
-    """
-
-    line: int
-    end_line: int
-    branch: str
-    rules_out: tuple[str, ...]
-    path: str = ""  # of the call
-    always: bool = False  # it asks for no release: `if False:`
-
-
-class Lives(NamedTuple):
-    """The releases on which a patch is made, and what it depends on besides them."""
-
-    releases: tuple[str, ...]
-    newer: bool = True  # also on releases to come
-    depends: tuple[str, ...] = ()  # conditions that no release decides, as they are written
-    guards: tuple[Guard, ...] = ()
-
-
 class PatchFile(NamedTuple):
-    """A diff that changes the library's source; added: the words of the lines that each module gets."""
+    """A diff that changes the library's source."""
 
     path: str
     line: int
     modules: tuple[str, ...]
-    added: tuple[tuple[str, frozenset[str]], ...] = ()

@@ -12,7 +12,7 @@ from mcore_unpatch.code.module import Module, qualified, scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import last_name, parent_of, spelled, text_of
 from mcore_unpatch.code.values import Kind, Value, texts
-from mcore_unpatch.library.symbols import SymbolKind
+from mcore_unpatch.library.interface import SymbolKind
 from mcore_unpatch.patches.records import Patch, Spelling
 
 _VERBS = re.compile(r"patch|replace|register|override|wrap|inject|swap|substitute|monkey|adapt", re.I)
@@ -60,7 +60,7 @@ def _named(names: Names, text: Value, call: ast.Call, made: Value | None) -> Pat
     owner = names.library.symbol(text.name.rpartition(".")[0])
     has_owner = owner is not None and owner.kind in (SymbolKind.MODULE, SymbolKind.CLASS)
     if is_replaced or (has_owner and not (symbol is not None and symbol.kind == SymbolKind.MODULE)):
-        target = f"{owner.name}.{text.name.rpartition('.')[2]}" if owner is not None and is_replaced else text.name
+        target = symbol.name if symbol is not None and is_replaced else text.name
         return Patch(scope_of(place).module, place, target, Spelling.STRING_TARGET, replacement=made)
     return None
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import re
 
-from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import last_name
 from mcore_unpatch.code.values import Frame, Kind, Value
 
 _MOVES = ("to", "cuda", "cpu", "half", "bfloat16", "float")
 _MAKES_CALLABLE = ("partial", "property", "staticmethod", "classmethod", "wraps", "cached_property", "MethodType")
-GIVEN_FUNCTIONS = re.compile("config|args|params$", re.I)  # such objects are given functions on purpose
+_KEPT = re.compile(r"orig|backup|old|_real|saved|_prev", re.I)
 
 
 def bound_to(value: ast.AST | None) -> ast.AST | None:
@@ -46,9 +45,6 @@ def is_own_function(names: Names, value: ast.AST | None, frame: Frame | None) ->
 def is_new_object(names: Names, value: ast.AST | None, frame: Frame | None) -> bool:
     """Whether a value is plainly a new object: a class is called."""
     value = _without_moves(value)
-    if isinstance(value, ast.Name):  # of one call alone
-        bindings = scope_of(value).bindings(value.id)
-        value = _without_moves(bindings[0].value) if len(bindings) == 1 and not bindings[0].path else value
     if not isinstance(value, ast.Call):
         return any(one.kind == Kind.INSTANCE and one.node is not None for one in names.of(value, frame))
     return last_name(value.func)[:1].isupper() or (
@@ -75,6 +71,8 @@ def _without_moves(value: ast.AST | None) -> ast.AST | None:
 def is_backup(names: Names, value: ast.AST | None, name: str, frame: Frame | None) -> bool:
     """`Cls._original = Cls.forward`: what is written is the library's own, under another name."""
     found = names.of(value, frame)
+    if not found and isinstance(value, ast.Attribute):
+        return value.attr != name and _KEPT.search(name) is not None
     return any(
         one.kind in (Kind.FUNCTION, Kind.CLASS) and names.library.within(one.name) and not one.name.endswith(f".{name}")
         for one in found

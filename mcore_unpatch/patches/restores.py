@@ -10,18 +10,11 @@ from mcore_unpatch.code.syntax import ancestors, is_try, last_name, own_nodes, s
 from mcore_unpatch.code.values import Frame, Kind
 from mcore_unpatch.patches.records import Write, WriteKind
 
-_WRAP = ("partial", "partialmethod", "cache", "lru_cache")
-
 
 def is_restore(names: Names, write: Write, name: str, target: str, frame: Frame | None) -> bool:
     """Whether everything that may be written is what was there before."""
     found = names.of(write.value, frame)
-    is_wrapped = isinstance(write.value, ast.Call) and last_name(write.value.func) in _WRAP
-    if (
-        found
-        and not is_wrapped
-        and all(one.kind in (Kind.FUNCTION, Kind.CLASS) and one.name == target for one in found)
-    ):
+    if found and all(one.kind in (Kind.FUNCTION, Kind.CLASS) and one.name == target for one in found):
         return True
     return _is_original(write.value, spelled(write.base), name, frozenset())
 

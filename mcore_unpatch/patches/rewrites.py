@@ -1,4 +1,4 @@
-"""The library's source text, changed and written back to its file."""
+"""The library's source text, changed: taken with `inspect` and executed, or written back to its file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mcore_unpatch.code.syntax import last_name, own_nodes, text_of, walk
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.patches.records import Confidence, Patch, Spelling
 
+_SOURCES = ("getsource", "getsourcelines")
 _FILE = re.compile(r"([\w/]+)\.py$")
 _PATHS = (ast.Constant, ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
 _LONGEST = 200  # letters of a path
@@ -19,16 +20,25 @@ _FOR_WRITING = ("w", "w+", "r+", "wt")
 
 
 def rewrites(names: Names, module: Module) -> Iterator[Patch]:
-    """A file is written, and the function around it names one source file of the library; or the whole file does."""
-    told: set[str] = set()
-    for call in filter(_is_written, module.calls):
-        around = scope_of(call).outermost_function()
-        named = _named(names, own_nodes(around.node, *_PATHS)) if around is not None else []
-        if not named and not told:
-            named = _named(names, [node for node in walk(module.tree) if isinstance(node, _PATHS)])
-        if named and named[0] not in told:
-            told.add(named[0])
-            yield Patch(module, call, named[0], Spelling.SOURCE_REWRITE, Confidence.LIKELY)
+    """The patches that a file makes of source text."""
+    executed = [call for call in module.calls if last_name(call.func) == "exec"]
+    written = [call for call in module.calls if _is_written(call)]
+    if executed:
+        yield from _executed(names, module, executed)
+    if written:
+        yield from _written(names, module, written)
+
+
+def _executed(names: Names, module: Module, executed: list[ast.Call]) -> Iterator[Patch]:
+    """`inspect.getsource(X)` and `exec` in one function: one patch of X, at the `exec`."""
+    for call in module.calls:
+        if last_name(call.func) not in _SOURCES or not call.args:
+            continue
+        around = scope_of(call).function()
+        runner = next((one for one in executed if scope_of(one).function() is around), None)
+        for value in names.settled(names.of(call.args[0])) if runner is not None else ():
+            if value.kind in (Kind.MODULE, Kind.CLASS, Kind.FUNCTION) and names.library.within(value.name):
+                yield Patch(module, runner, value.name, Spelling.SOURCE_REWRITE)
 
 
 def _is_written(call: ast.Call) -> bool:
@@ -36,6 +46,19 @@ def _is_written(call: ast.Call) -> bool:
     if last_name(call.func) == "open":
         return len(call.args) > 1 and text_of(call.args[1]) in _FOR_WRITING
     return last_name(call.func) == "write_text"
+
+
+def _written(names: Names, module: Module, written: list[ast.Call]) -> Iterator[Patch]:
+    """A file is written, and the function around it names one source file of the library; or the whole file does."""
+    told: set[str] = set()
+    for call in written:
+        around = scope_of(call).outermost_function()
+        named = _named(names, own_nodes(around.node, *_PATHS)) if around is not None else []
+        if not named and not told:
+            named = _named(names, [node for node in walk(module.tree) if isinstance(node, _PATHS)])
+        if named and named[0] not in told:
+            told.add(named[0])
+            yield Patch(module, call, named[0], Spelling.SOURCE_REWRITE, Confidence.LIKELY)
 
 
 def _named(names: Names, nodes: list[ast.AST]) -> list[str]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.values import Frame, Kind, Value
-from mcore_unpatch.library.symbols import MemberKind, SymbolKind
+from mcore_unpatch.library.interface import MemberKind, SymbolKind
 from mcore_unpatch.patches import replacements
 from mcore_unpatch.patches.records import Spelling, Target, Write, WriteKind
 
 # What Python itself looks at: whoever writes it changes the function or class.
 DUNDERS = {"__code__", "__signature__", "__defaults__", "__kwdefaults__", "__globals__", "__bases__", "__call__"}
+EVERYTHING = "*"  # the name that a loop over names stands for
+_GIVEN_FUNCTIONS = re.compile("config|args|params$", re.I)  # such objects are given functions on purpose
 
 
 def target(names: Names, base: Value, name: str, write: Write, frame: Frame | None) -> Target | None:
@@ -55,9 +58,8 @@ def _of_module(names: Names, base: Value, name: str, write: Write, frame: Frame 
         if not names.of(write.value, frame):
             return to
     if symbol is not None and symbol.kind == SymbolKind.STATE:
-        is_function = not name.startswith("_") and replacements.is_own_function(names, write.value, frame)
-        return to if is_function else None
-    if symbol is not None and symbol.kind in (SymbolKind.FUNCTION, SymbolKind.CLASS, SymbolKind.MODULE):
+        return None
+    if symbol is not None and symbol.kind in (SymbolKind.FUNCTION, SymbolKind.CLASS):
         return to
     if _is_replacement(names, write, name, frame) or (symbol is not None and _is_constant_name(name)):
         return to
@@ -83,20 +85,19 @@ def _of_class(names: Names, base: Value, name: str, write: Write, frame: Frame |
     if not of_library:
         return None
     owner = of_library[0]
+    if name == EVERYTHING:
+        return Target(f"{base.name}.*", Spelling.SETATTR) if on_class else None
     members = [one for cls in of_library if (one := library.own_member(cls, name)) is not None]
     if on_class:
         if _is_replacement(names, write, name, frame) or (members and _is_constant_name(name)):
             return Target(f"{owner}.{name}", spelling)
         return None
     is_part = library.part(name) or any(one.holds for one in members)
-    module_class, whole = library.heart.module_class, library.heart.whole
-    if is_part and module_class in of_library and replacements.is_new_object(names, write.value, frame):
-        if owner == module_class and not members and library.own_member(whole, name):
-            owner = whole  # of a model that is annotated as any module
+    if is_part and library.module_class() in of_library and replacements.is_new_object(names, write.value, frame):
         return Target(f"{owner}.{name}", Spelling.SUBMODULE)
     if name == "__class__" and base.node is None:
         return Target(f"{owner}.{name}", Spelling.CLASS_OF_INSTANCE)
-    keeps_functions = bool(members) and not replacements.GIVEN_FUNCTIONS.search(base.name)
+    keeps_functions = bool(members) and not _GIVEN_FUNCTIONS.search(base.name)
     is_function = replacements.is_own_function(names, write.value, frame)
     is_inherited = is_function and any(library.inherits(cls, name) for cls in of_library)
     if name == "forward" or (keeps_functions and is_function) or is_inherited:

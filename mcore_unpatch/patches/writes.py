@@ -6,18 +6,17 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.code.module import Module
-from mcore_unpatch.code.syntax import last_name, parent_of, spelled, text_of
+from mcore_unpatch.code.syntax import last_name, spelled, text_of
 from mcore_unpatch.patches.records import Write, WriteKind
 
 _DICTS = ("__dict__", "__globals__", "__dataclass_fields__")
+_WRAPPERS = ("wrap_function_wrapper", "patch_function_wrapper", "wrap_object")
 
 
 def writes(module: Module) -> Iterator[Write]:
     """Everything a file writes to an attribute or an item."""
     for store in module.stores:
         target, value = store.target, None if store.path else store.value
-        if isinstance(parent_of(target), ast.AnnAssign) and value is None:
-            continue  # it says what is there
         if isinstance(target, ast.Attribute):
             yield Write(target, target.value, target.attr, value, WriteKind.ATTRIBUTE)
         elif spelled(target.value) == "sys.modules":
@@ -53,12 +52,8 @@ def _setattr(call: ast.Call, args: list[ast.expr], of: ast.expr | None) -> Itera
         yield Write(call, args[0], args[1], args[2], WriteKind.SETATTR)
     elif len(args) == 2 and of is not None and last_name(call.func) != "setattr":
         yield Write(call, owner_of_dict(of) or of, args[0], args[1], WriteKind.SETATTR)
-
-
-def _part(call: ast.Call, args: list[ast.expr], of: ast.expr | None) -> Iterator[Write]:
-    given = [*args, *(one.value for one in call.keywords)]
-    if of is not None and len(given) == 2 and (name := text_of(given[0])) is not None:
-        yield Write(call, of, name, given[1], WriteKind.ATTRIBUTE)
+    elif len(args) == 2 and of is not None:
+        yield Write(call, args[0], None, args[1], WriteKind.MOCK)  # by a dotted text
 
 
 def _item(call: ast.Call, args: list[ast.expr], of: ast.expr | None) -> Iterator[Write]:
@@ -88,11 +83,18 @@ def _mock(call: ast.Call, args: list[ast.expr], of: ast.expr | None) -> Iterator
     elif name == "object" and last_name(of) == "patch" and len(args) > 1:
         value = args[2] if len(args) > 2 else given.get("new")
         yield Write(call, args[0], args[1], value, WriteKind.MOCK)
+    elif name == "multiple" and last_name(of) == "patch" and args:
+        yield from (Write(call, args[0], one.arg, one.value, WriteKind.MOCK) for one in call.keywords if one.arg)
+
+
+def _wrapped(call: ast.Call, args: list[ast.expr], _: ast.expr | None) -> Iterator[Write]:
+    if len(args) > 1:
+        yield Write(call, args[0], args[1], args[2] if len(args) > 2 else None, WriteKind.SETATTR)
 
 
 _READERS = {
     **dict.fromkeys(("setattr", "__setattr__"), _setattr),
-    **dict.fromkeys(("add_module", "register_module", "set_submodule"), _part),
     **dict.fromkeys(("update", "setdefault", "__setitem__"), _item),
-    **dict.fromkeys(("patch", "object"), _mock),
+    **dict.fromkeys(("patch", "object", "multiple"), _mock),
+    **dict.fromkeys(_WRAPPERS, _wrapped),
 }

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mcore_unpatch.findings.finding import BY_HAND, DOWNSTREAM, GOES, OFFER, OWN_MODELS, SWITCH, Finding
+from mcore_unpatch.findings.finding import DOWNSTREAM, OFFER, OWN_MODELS, SWITCH, Finding
 from mcore_unpatch.megatron.versions import Version, parse_version
 from mcore_unpatch.report.lines import count, listed
 
 # What becomes of a finding, the most urgent first.
 FATES = {
-    "moves": "moves",
-    "moves_unsafe": "moves with --unsafe-fixes",
-    "goes": "goes",
-    "goes_unsafe": "goes with --unsafe-fixes",
-    "goes_by_hand": "goes by hand",
+    "rewrite": "migrate rewrites it",
+    "rewrite_unsafe": "migrate --unsafe-fixes rewrites it",
+    "delete": "migrate deletes it",
+    "delete_unsafe": "migrate --unsafe-fixes deletes it",
+    "delete_by_hand": "delete it by hand",
     "by_hand": "by hand",
-    "stays": "stays",
+    "kept": "kept",
 }
 # What the release in question does to it, whatever becomes of it.
-EFFECTS = {"breaks": "breaks", "changes": "changes silently"}
+EFFECTS = {"breaks": "breaks", "may_break": "may break", "changes": "changes silently"}
 # What a finding is about, one and many of it; what is not in the code of the product is not told apart.
 _SUBJECTS = {
     "patch": ("patch", "patches"),
@@ -28,20 +28,21 @@ _SUBJECTS = {
     "offer": ("line that can be faster", "lines that can be faster"),
     "tests": ("in tests", "in tests"),
     "patch_files": ("patch file", "patch files"),
+    "possible": ("possible one, by its name alone", "possible ones, by their name alone"),
     "comment": ("unused ignore comment", "unused ignore comments"),
     "pin": ("pin that does not hold", "pins that do not hold"),
     SWITCH: ("part of the gate switched off", "parts of the gate switched off"),
 }
 _BY_SHAPE = dict.fromkeys(DOWNSTREAM, "use") | dict.fromkeys(OWN_MODELS, "model") | {OFFER: "offer"}
-_BY_VERDICT = {GOES: "goes_by_hand", BY_HAND: "by_hand"}
+_BY_VERDICT = {"delete": "delete_by_hand", "steps": "by_hand"}
 _URGENCY = (*EFFECTS, *FATES)
 
 
 def fate_of(finding: Finding) -> str:
     """What becomes of a finding."""
     if finding.fix is None:
-        return _BY_VERDICT.get(finding.verdict, "stays")
-    return ("goes" if finding.verdict == GOES else "moves") + ("_unsafe" if finding.fix == "unsafe" else "")
+        return _BY_VERDICT.get(finding.verdict, "kept")
+    return ("delete" if finding.verdict == "delete" else "rewrite") + ("_unsafe" if finding.fix == "unsafe" else "")
 
 
 def urgency(finding: Finding, primary: Version = ()) -> tuple[float, bool, list[int]]:
@@ -57,11 +58,13 @@ def urgency(finding: Finding, primary: Version = ()) -> tuple[float, bool, list[
 
 
 def group_of(finding: Finding) -> str:
-    """Where a finding is counted: `code`, `tests`, `patch_files`, or `other` where it is no patch."""
+    """Where a finding is counted: `code`, `tests`, `patch_files`, `possible`, or `other` where it is no patch."""
     if not finding.target or finding.shape == "pin":
         return "other"
     if finding.shape == "patch-file":
         return "patch_files"
+    if finding.confidence == "possible" and not finding.fix:
+        return "possible"
     return "tests" if finding.in_test else "code"
 
 
@@ -78,7 +81,7 @@ def subjects(findings: Iterable[Finding]) -> str:
 
 def groups(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
     """The findings by where they are counted."""
-    grouped: dict[str, list[Finding]] = {name: [] for name in ("code", "tests", "patch_files", "other")}
+    grouped: dict[str, list[Finding]] = {name: [] for name in ("code", "tests", "patch_files", "possible", "other")}
     for finding in findings:
         grouped[group_of(finding)].append(finding)
     return grouped

@@ -1,155 +1,205 @@
-"""The pages of HTML: a scan, and an upgrade, each as one table of places over Megatrons."""
+"""A scan as a page of HTML to share.
+
+It is self-contained: totals, every patch, search and filter; without JavaScript only these two are missing.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+import base64
+import hashlib
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from datetime import date
-from pathlib import Path, PurePosixPath
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from urllib.parse import quote
 
-from mcore_unpatch.effects.other_model import Becomes
-from mcore_unpatch.effects.records import Outcome
-from mcore_unpatch.findings.finding import BREAKS, BY_HAND, NEVER_RUNS, Finding, Report
-from mcore_unpatch.megatron.versions import parse_version
-from mcore_unpatch.report.counts import urgency as urgency_of
+from mcore_unpatch.findings.finding import Report
+from mcore_unpatch.records import record
+from mcore_unpatch.report.counts import EFFECTS, FATES, fate_of, group_of, urgency
 from mcore_unpatch.report.lines import count
-from mcore_unpatch.report.page import MARKS, PageRow, Pane, page
-from mcore_unpatch.report.upgrade_text import groups, hybrid_of, marks_of, urgency
-from mcore_unpatch.repository.history import authors, origin_of
-from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.say.effects import DIFFERS, NOT_PRINTED, NOT_REACHED, OK, RAISES, sentence, trigger
-from mcore_unpatch.say.findings import evidence, message, on_stacks
-from mcore_unpatch.say.names import short
-from mcore_unpatch.say.other_model import sentence as elsewhere
-from mcore_unpatch.upgrade.copies import Changes
-from mcore_unpatch.upgrade.run import Event, PatchRow as Patch, UpgradeReport
+from mcore_unpatch.repository import git
+from mcore_unpatch.repository.paths import shown
 
-_FOLDERS = 2  # parts of a path that a folder is filtered by
-_OURS, _COPY = "ours", "a copy of upstream"
+_REMOTE = re.compile(r"(?:(?:https?|ssh|git)://)?(?:[^@/\s]+@)?([\w.-]+)(?::\d+)?[/:]([\w./~-]+?)(?:\.git)?/?\s*")
+# How what becomes of a finding looks: bad, warn, good or plain.
+_LOOKS = dict.fromkeys((*FATES, *EFFECTS), "warn") | dict.fromkeys(("rewrite", "delete", "delete_by_hand"), "good")
+_LOOKS |= {"kept": "plain", "breaks": "bad"}
 
 
-def of_scan(report: Report) -> str:
-    """Every finding, the most urgent first, with its code and what `migrate` would change in its file."""
+@record
+class Pane:
+    """A piece of code or a diff below a patch."""
+
+    head: str
+    text: str
+    is_diff: bool = False
+    is_open: bool = True
+
+
+@record
+class Card:
+    """One patch: its kind, what it replaces and where, what is said of it, and code.
+
+    mark: another kind that a reader may want to see alone. group: where it stands; tests are folded away at first.
+    """
+
+    kind: str
+    title: str
+    place: str
+    said: tuple[str, ...]
+    panes: tuple[Pane, ...] = ()
+    mark: str = ""
+    group: str = "code"
+    link: str = ""
+
+
+def page(
+    title: str, summary: str, kinds: dict[str, str], marks: dict[str, str], looks: dict[str, str], cards: list[Card]
+) -> str:
+    """The whole page; the cards stand in the order of their urgency. kinds and marks: what each is called."""
+    own = files("mcore_unpatch.report")
+    empty, style, script = (f"\n{own.joinpath(f'page.{end}').read_text('utf-8')}" for end in ("html", "css", "js"))
+    return Template(empty[1:]).substitute(
+        title=_text(title),
+        summary=_sentence(summary),
+        form="\n".join(_form(kinds, marks, looks, cards)),
+        cards="\n".join(line for card in cards for line in _card(card, kinds | marks, looks)),
+        policy=_policy(style, script),
+        style=style,
+        script=script,
+    )
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing but these two may act in the page, and nothing is fetched or sent."""
+    ours = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    named = " ".join(f"{kind}-src 'sha256-{digest}';" for kind, digest in zip(("style", "script"), ours, strict=True))
+    return f"default-src 'none'; {named} base-uri 'none'; form-action 'none'"
+
+
+def _form(kinds: dict[str, str], marks: dict[str, str], looks: dict[str, str], cards: list[Card]) -> Iterator[str]:
+    """The totals, which filter where the script runs: what code holds by kind, and how much stands elsewhere."""
+    groups = Counter(card.group for card in cards)
+    inside = [card for card in cards if card.group == "code" or "code" not in groups]
+    yield '<form role="search"><input type="search" name="search" placeholder="Search" aria-label="Search">'
+    rows = (("only", "Show only what", marks, ""), ("kind", "What becomes of it", kinds, " checked"))
+    for name, legend, chosen, checked in rows:
+        used = [key for key in chosen if any(key in (card.kind, card.mark) for card in cards)]
+        yield f'<fieldset class="{name}"><legend>{legend}</legend>' if used else ""
+        for key in used:
+            number = sum(key in (card.kind, card.mark) for card in inside)
+            box = f'<input type="checkbox" name="{name}" value="{_text(key)}"{checked}>'
+            yield f'<label>{box}<b class="{looks[key]}">{number}</b> {_text(chosen[key])}</label>'
+        yield "</fieldset>" if used else ""
+    if len(groups) > 1:
+        yield '<fieldset class="group"><legend>Where</legend>'
+        for group, number in groups.items():
+            checked = "" if group == "tests" and "code" in groups else " checked"
+            box = f'<input type="checkbox" name="group" value="{_text(group)}"{checked}>'
+            yield f"<label>{box}<b>{number}</b> in {_text(group.replace('_', ' '))}</label>"
+        yield "</fieldset>"
+    yield '<p id="shown" class="soft" aria-live="polite"></p></form>'
+
+
+def _card(card: Card, kinds: dict[str, str], looks: dict[str, str]) -> Iterator[str]:
+    shown = [(looks[name], kinds[name]) for name in (card.mark, card.kind) if name]
+    yield f'<article data-kind="{_text(card.kind)}" data-mark="{_text(card.mark)}" data-group="{_text(card.group)}">'
+    yield f"<header><h2>{_text(card.title)}</h2>"
+    place = _text(card.place)
+    if card.link:
+        place = f'<a href="{escape(card.link)}" rel="noreferrer">{place}</a>'
+    yield f'<span class="place">{place}</span>'
+    badges = "".join(f'<span class="badge {look}">{_text(name)}</span>' for look, name in shown)
+    yield f'<span class="badges">{badges}</span></header>'
+    if card.said:
+        yield f"<ul>{''.join(f'<li>{_sentence(line)}</li>' for line in card.said)}</ul>"
+    if card.panes:
+        yield '<div class="panes">'
+        for pane in card.panes:
+            yield f"<details{' open' if pane.is_open else ''}><summary>{_text(pane.head)}</summary>"
+            yield f"<pre>{''.join(_code(pane))}</pre></details>"
+        yield "</div>"
+    yield "</article>"
+
+
+def _code(pane: Pane) -> Iterable[str]:
+    looks = {"+": "plus", "-": "minus"} if pane.is_diff else {}
+    for line in textwrap.dedent(pane.text).split("\n"):
+        look = "" if line.startswith(("--- ", "+++ ")) else looks.get(line[:1], "")
+        yield f'<span class="{look}">{_text(line.expandtabs(4))}</span>'
+
+
+def _sentence(text: str) -> str:
+    """A sentence whose `names` are set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", _text(text))
+
+
+def _text(text: str) -> str:
+    return escape(shown(text))
+
+
+def html(report: Report) -> str:
+    """Every patch, the most urgent first, with its code and what `migrate` would change in its file."""
     diffs = report.proposed() if any(finding.fix for finding in report.findings) else {}
-    releases = sorted({one.release for finding in report.findings for one in finding.outcomes}, key=parse_version)
-    who = _Authors(report, ((finding.path, finding.line) for finding in report.findings))
-    rows = []
-    for finding in sorted(report.findings, key=urgency_of):
-        said = [message(finding), f"{finding.judgement.fate}: {evidence(finding)}", *who.of(finding.path, finding.line)]
-        said += [f"On {on_stacks(group)}" for group in finding.assessment.on_stacks]
-        said += finding.steps if finding.verdict == BY_HAND else ()
-        marks = {one.release: _mark(finding, one.release, one.outcome) for one in finding.outcomes}
-        name = f"{finding.subject or finding.rule}{' (in a test)' if finding.in_test else ''}"
-        place, link = _place(report, finding.path, finding.line)
-        panes = tuple(_of_finding(finding, diffs))
-        shown = tuple(marks.get(release, NOT_REACHED if marks else OK) for release in releases)
-        rows.append(
-            PageRow(name, place, shown, finding.judgement.fate, tuple(said), panes, link, _folder(finding.path))
-        )
-    return page("Patches of Megatron Core", _head(report), releases, rows)
-
-
-def of_upgrade(report: UpgradeReport, copies: Mapping[tuple[str, int, str], Changes]) -> str:
-    """Every patch, and every other place that raises or differs, the most urgent first."""
-    scanned = report.scanned
-    edits = scanned.proposed() if any(row.finding and row.finding.fix for row in report.rows) else {}
-    alone = [(event, group.key) for group in groups(report) for event in group.events if not event.row]
-    places = [(row.path, row.line) for row in report.rows] + [event.effect.place[:2] for event, _ in alone]
-    who = _Authors(scanned, ((report.shown(path), line) for path, line in places))
-    rows = []
-    for patch in sorted(report.rows, key=lambda row: urgency(row, report)):
-        changes = copies.get((patch.path, patch.line, patch.target))
-        said = list(_happens(patch))
-        said += [f"{patch.becomes}: {evidence(patch.finding)}"] if patch.finding is not None else []
-        if patch.hybrid is not None and patch.hybrid.becomes != Becomes.ACTS:
-            said.append(f"When the model is a HybridModel it {elsewhere(patch.hybrid)}.")
-        told = tuple(dict.fromkeys([*said, *who.of(report.shown(patch.path), patch.line)]))
-        place, link = _place(scanned, report.shown(patch.path), patch.line)
-        panes, origin = tuple(_of_patch(patch, changes, edits)), _COPY if patch.copied else _OURS
-        marks, folder = (*marks_of(patch, report), *hybrid_of(patch, report)), _folder(patch.path)
-        rows.append(PageRow(short(patch.target), place, marks, patch.becomes, told, panes, link, folder, origin))
-    has_hybrid = any(row.hybrid is not None for row in report.rows)
-    rows += [_of_event(event, key, report, who, has_hybrid) for event, key in alone]
-    rows.sort(key=lambda row: list(MARKS).index(row.worst))
-    columns = [f"{column.label}{' next' if column.is_next else ''}" for column in report.columns]
-    columns += ["Hybrid"] * has_hybrid
-    read = f"{count(len(report.rows), 'patch', 'patches')} and {count(report.uses, 'use')} of Megatron Core."
-    title = f"Megatron Core {', '.join(report.today)} to {report.next.label}"
-    return page(title, f"{_head(scanned)} {read}", columns, rows)
-
-
-def _happens(patch: Patch) -> Iterator[str]:
-    """What the Megatrons do to a patch, each thing once, with those that do it."""
-    told: dict[str, list[str]] = {}
-    for label, effects in patch.effects.items():
-        for effect in effects:
-            if effect.kind not in NOT_PRINTED and effect.kind != Outcome.NONE:
-                told.setdefault(sentence(effect), []).append(label)
-    yield from (f"{said} ({', '.join(labels)})" for said, labels in told.items())
-
-
-def _mark(finding: Finding, release: str, outcome: str) -> str:
-    if outcome in (BREAKS, NEVER_RUNS):
-        return RAISES if outcome == BREAKS else NOT_REACHED
-    differs = any(one.differs and release in one.releases for one in finding.effects)
-    return DIFFERS if differs else OK
-
-
-def _of_finding(finding: Finding, diffs: Mapping[str, str]) -> Iterator[Pane]:
-    yield Pane(f"{finding.rule}, line {finding.line}", finding.source)
-    if finding.upstream:
-        yield Pane("what Megatron changed", finding.upstream, True)
-    if finding.fix and finding.path in diffs:
-        yield Pane("what migrate would change in this file", diffs[finding.path], True)
-
-
-def _of_patch(row: Patch, changes: Changes | None, edits: Mapping[str, str]) -> Iterator[Pane]:
-    if changes is not None:
-        yield Pane(f"upstream since {changes.release}", changes.upstream.rstrip("\n"), True)
-        yield Pane("your changes to the copy", changes.own.rstrip("\n"), True)
-    if row.finding is not None:
-        yield from _of_finding(row.finding, edits)
-
-
-def _of_event(event: Event, key: str, report: UpgradeReport, who: _Authors, has_hybrid: bool) -> PageRow:
-    effect, path = event.effect, report.shown(event.effect.place.path)
-    mark = DIFFERS if key == "differs" else RAISES
-    marks = tuple(mark if column.label in event.releases else OK for column in report.columns) + ("",) * has_hybrid
-    said = [sentence(effect), *([f"{trigger(effect)[:1].upper()}{trigger(effect)[1:]}."] if effect.raises else [])]
-    said += who.of(path, effect.place.line)
-    place, link = _place(report.scanned, path, effect.place.line)
-    return PageRow(short(effect.cause.name), place, marks, "", tuple(said), (), link, _folder(path), _OURS)
-
-
-class _Authors:
-    """Who wrote the lines that a page shows, asked of git once a file."""
-
-    def __init__(self, report: Report, places: Iterable[tuple[str, int]]) -> None:
-        lines = defaultdict[str, set[int]](set)
-        for path, line in places:
-            lines[path].add(line)
-        top = Path(report.top or report.root)
-        self._known = {path: authors(top, report.from_top(path), some) for path, some in lines.items()}
-
-    def of(self, path: str, line: int) -> Iterator[str]:
-        """One line of it, as a sentence."""
-        if who := self._known.get(path, {}).get(line):
-            yield f"Written by {who}."
-
-
-def _place(report: Report, path: str, line: int) -> tuple[str, str]:
-    """A place for people, and its address on a forge."""
     origin = origin_of(Path(report.top or report.root))
-    return f"{report.from_here(path)}:{line}", origin.link(report.from_top(path), line)
+    cards = []
+    for finding in sorted(report.findings, key=urgency):
+        said = [finding.message, f"{finding.verdict.capitalize()}: {finding.evidence}"]
+        said += [f"On {group}" for group in finding.assessment.on_stacks]
+        said += finding.steps if finding.verdict == "steps" else ()
+        panes = [Pane(f"{finding.rule}, line {finding.line}", finding.source)]
+        if finding.upstream:
+            panes.append(Pane("what Megatron changed", finding.upstream, True))
+        if finding.fix and finding.path in diffs:
+            panes.append(Pane("what migrate would change in this file", diffs[finding.path], True, is_open=False))
+        place = f"{report.from_here(finding.path)}:{finding.line}"
+        link = origin.link(report.from_top(finding.path), finding.line)
+        about = (finding.subject or finding.rule, place, tuple(said), tuple(panes))
+        cards.append(Card(fate_of(finding), *about, finding.effect, group_of(finding), link))
+    return page("Patches of Megatron Core", head_of(report, origin), FATES, EFFECTS, _LOOKS, cards)
 
 
-def _folder(path: str) -> str:
-    parent = PurePosixPath(path).parent.parts
-    return "tests" if is_test(path) else "/".join(parent[:_FOLDERS]) or "."
-
-
-def _head(report: Report) -> str:
+def head_of(report: Report, origin: Origin) -> str:
     """What the page is about: the repository, its commit, the day, what was read and for which releases."""
-    today, origin = date.today(), origin_of(Path(report.top or report.root))
+    today = date.today()
     read = f"{origin}, {today.day} {today:%B %Y}: {count(report.files_scanned, 'file')} read."
     return " ".join([read, *map(str, report.judged)])
+
+
+@record
+class Origin:
+    """A repository at a commit; `blob` is where its files stand, if the forge is known and has the commit."""
+
+    name: str
+    commit: str = ""
+    blob: str = ""
+
+    def link(self, path: str, line: int) -> str:
+        """The address of a line, by its path from the root of the repository."""
+        return f"{self.blob}/{quote(path, errors='surrogateescape')}#L{line}" if self.blob else ""
+
+    def __str__(self) -> str:
+        return f"{self.name} at commit {self.commit[:10]}" if self.commit else self.name
+
+
+def origin_of(top: Path) -> Origin:
+    """What git knows of a folder; only its name where it is no repository."""
+    try:
+        commit = git.run(top, "rev-parse", "--verify", "--quiet", "HEAD", codes=(0, 1)).decode().strip()
+        remote = git.run(top, "config", "--get", "remote.origin.url", codes=(0, 1)).decode(errors="replace")
+        ask = ("for-each-ref", "--count=1", f"--contains={commit}", "--format=x", "refs/remotes/origin")
+        published = bool(commit and remote and git.run(top, *ask).strip())
+    except git.GitError:
+        return Origin(top.name)
+    place = _REMOTE.fullmatch(remote.strip())
+    if place is None:
+        return Origin(top.name, commit)
+    host, name = place.groups()
+    between = next((path for forge, path in {"github": "", "gitlab": "/-"}.items() if forge in host), None)
+    known = published and between is not None
+    return Origin(name, commit, f"https://{host}/{name}{between}/blob/{commit}" if known else "")

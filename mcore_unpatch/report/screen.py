@@ -5,20 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from mcore_unpatch.effects.verdicts import Reason
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.megatron.versions import parse_version, show
 from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, subjects, urgency
 from mcore_unpatch.report.lines import Line, count, width, wrapped
-from mcore_unpatch.say.findings import breaks, message
 from mcore_unpatch.stacks.revision import Judged, Stack
 
 MOST = 5  # places that are named
 _MOST_RELEASES = 3
-_MANY = {"moves": "move", "goes": "go"}
-_BESIDE = {"tests": "In tests", "patch_files": "Patch files"}
-_STYLES = {"breaks": "bold red", "moves": "green", "goes": "green"}
-_STYLES |= dict.fromkeys(("changes", "by_hand"), "yellow")
+_BESIDE = {"tests": "In tests", "patch_files": "Patch files", "possible": "Possible, by a method's name alone"}
+_STYLES = {"breaks": "bold red", "rewrite": "green", "delete": "green"}
+_STYLES |= dict.fromkeys(("may_break", "changes", "by_hand"), "yellow")
 
 
 def lines(report: Report, places: int = MOST) -> Iterator[Line]:
@@ -38,8 +35,6 @@ def lines(report: Report, places: int = MOST) -> Iterator[Line]:
     for name, head in _BESIDE.items():  # what is no code of the product, one line each
         if grouped[name]:
             yield from wrapped(f"{len(grouped[name])} ({brief(grouped[name])})", 0, f"{head}: ", hang=2)
-    if report.in_tests:
-        yield from wrapped(f"{count(report.in_tests, 'patch', 'patches')} in tests: counted, not judged.", 0)
     if grouped["other"]:
         yield from wrapped(subjects(grouped["other"]), 0, "Also: ", hang=2)
     yield []
@@ -52,7 +47,7 @@ def most_urgent(findings: Sequence[Finding], report: Report, places: int) -> Ite
     newest = first.versions[-1] if first else ()
     alike: dict[tuple[str, str], list[Finding]] = {}
     for finding in sorted(findings, key=lambda finding: urgency(finding, newest)):
-        alike.setdefault((finding.path, _sentence(finding, report.fixes_known)), []).append(finding)
+        alike.setdefault((finding.path, _sentence(finding)), []).append(finding)
     yield [("Most urgent" if len(alike) > places else "Where", "bold")]
     for (path, said), some in list(alike.items())[:places]:
         at = ", ".join(str(line) for line in sorted({finding.line for finding in some}))
@@ -68,11 +63,15 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
     number = counts(findings)
     rows = {
         "breaks": (number["breaks"], f"{_verb(number['breaks'], 'break')} on {releases}"),
+        "may_break": (
+            number["may_break"],
+            "may break: on a release beside the commit that you run, or where code of yours stands in for Megatron's",
+        ),
         "changes": (number["changes"], f"{_verb(number['changes'], 'change')} silently there: no error, other results"),
-        "moves": _by_migrate(number, "moves"),
-        "goes": _by_migrate(number, "goes"),
-        "by_hand": (number["by_hand"], "by hand: steps are given"),
-        "stays": (number["stays"], f"{_verb(number['stays'], 'stay')}: {_kept(findings)}"),
+        "rewrite": _by_migrate(number, "rewrite", "rewritten"),
+        "delete": _by_migrate(number, "delete", "deleted"),
+        "by_hand": (number["by_hand"], "by hand, step by step"),
+        "kept": (number["kept"], f"kept: {_kept(findings)}"),
     }
     for name, (amount, words) in rows.items():
         if amount:
@@ -81,7 +80,7 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
 
 def _kept(findings: Sequence[Finding]) -> str:
     """Why: older Megatrons lack the official way, there is none, or the patch never runs on those that are known."""
-    kept = [_waits_for(finding) for finding in findings if fate_of(finding) == "stays"]
+    kept = [finding.assessment.waits_for for finding in findings if fate_of(finding) == "kept"]
     waiting = sorted(filter(None, kept), key=parse_version)
     if not waiting:
         return "no official way is known or needed"
@@ -90,44 +89,37 @@ def _kept(findings: Sequence[Finding]) -> str:
     return f"for {len(waiting)} {there}, for {others} none is known or needed" if others else there
 
 
-def _waits_for(finding: Finding) -> str:
-    """The release with the official way, where it is judged for one without."""
-    row = finding.row
-    return row.since if row is not None and finding.judgement.reason == Reason.NO_WAY_YET else ""
-
-
-def _by_migrate(number: dict[str, int], fate: str) -> tuple[int, str]:
-    """What moves or goes, and by whom: with numbers where that is not one alone."""
+def _by_migrate(number: dict[str, int], fate: str, done: str) -> tuple[int, str]:
+    """What can be rewritten or deleted, and by whom: with numbers where that is not one alone."""
     ways = {"by migrate": "", "by migrate --unsafe-fixes": "_unsafe", "by hand": "_by_hand"}
     amounts = {way: amount for way, end in ways.items() if (amount := number.get(fate + end, 0))}
     told = next(iter(amounts), "") if len(amounts) == 1 else ", ".join(f"{amounts[way]} {way}" for way in amounts)
-    total = sum(amounts.values())
-    return total, f"{_MANY[fate] if total > 1 else fate}: {told}"
+    return sum(amounts.values()), f"can be {done}{':' if len(amounts) > 1 else ''} {told}"
 
 
-def _sentence(finding: Finding, fixes_known: bool) -> str:
-    """What is most urgent to know of a finding; and what becomes of it, where the codemods were asked."""
-    told = breaks(finding)
-    said = told[0] if finding.effect and told else message(finding).partition("; ")[0]
-    if finding.effect == "breaks":  # of several releases, the first may only leave it without effect
-        said = next((text for text in told if "Error" in text), said)
+def _sentence(finding: Finding) -> str:
+    """What is most urgent to know of a finding, and what becomes of it."""
+    said = finding.breaks[0] if finding.effect else finding.message.partition("; ")[0]
+    if "break" in finding.effect:  # of several releases, the first may only leave it without effect
+        said = next((text for text in finding.breaks if "Error" in text), said)
     named = said.startswith(("`", "the ", "line ")) or finding.target.rpartition(".")[2] in said
     about = "" if named else f"`{'.'.join(finding.target.split('.')[-2:])}`: "
-    return f"{about}{said}" + (f" ({FATES[fate_of(finding)]})" if fixes_known else "")
+    return f"{about}{said} ({FATES[fate_of(finding)]})"
 
 
 def brief(findings: Sequence[Finding]) -> str:
     """`2 for migrate, 1 with --unsafe-fixes, 3 by hand; 1 breaks`: the same numbers in half a line."""
     number = counts(findings)
     fates = {
-        "for migrate": number["moves"] + number["goes"],
-        "with --unsafe-fixes": number["moves_unsafe"] + number["goes_unsafe"],
-        "to delete": number["goes_by_hand"],
+        "for migrate": number["rewrite"] + number["delete"],
+        "with --unsafe-fixes": number["rewrite_unsafe"] + number["delete_unsafe"],
+        "to delete": number["delete_by_hand"],
         "by hand": number["by_hand"],
-        "stay": number["stays"],
+        "kept": number["kept"],
     }
     effects = {
         _verb(number["breaks"], "break"): number["breaks"],
+        "may break": number["may_break"],
         f"{_verb(number['changes'], 'change')} silently": number["changes"],
     }
     told = (", ".join(f"{amount} {word}" for word, amount in part.items() if amount) for part in (fates, effects))
@@ -139,11 +131,11 @@ def _next(report: Report, detailed: bool) -> Iterator[Line]:
     number = counts(report.findings)
     where = "".join(f" {shlex.quote(path)}" for path in report.named)
     commands = {}
-    if number["moves"] + number["goes"]:
+    if number["rewrite"] + number["delete"]:
         commands["Next: "] = f"unpatch migrate --diff{where}"
-    elif number["moves_unsafe"] + number["goes_unsafe"]:
+    elif number["rewrite_unsafe"] + number["delete_unsafe"]:
         commands["Next: "] = f"unpatch migrate --unsafe-fixes --diff{where}"
-    elif number["stays"] and not number["breaks"]:
+    elif number["kept"] and not number["breaks"] + number["may_break"]:
         # `check` then says when Megatron changes what stays.
         commands["Next: "] = f"{pin_command(report.judged)}{where}"
     stacks = _stacks(report)

@@ -11,9 +11,7 @@ from urllib.parse import quote
 
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.findings.rules import rules
-from mcore_unpatch.report import data as data_of
 from mcore_unpatch.repository.paths import printable_lines
-from mcore_unpatch.say import findings as words
 
 _SEVERITY = {"certain": "major", "likely": "minor"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -23,7 +21,7 @@ def github(report: Report, level: str = "error") -> list[str]:
     """One command per finding and per file that could not be analysed."""
     found = []
     for finding in report.findings:
-        text = words.message(finding) + (f"\n-> {finding.instead}" if finding.instead else "")
+        text = finding.message + (f"\n-> {finding.instead}" if finding.instead else "")
         title = f"{finding.rule} {finding.subject}".strip() + (" (in a test)" if finding.in_test else "")
         file = _parameter(report.from_top(finding.path))
         place = f"file={file},line={finding.line},endLine={finding.end_line},col={finding.column}"
@@ -48,7 +46,7 @@ def gitlab(report: Report) -> list[dict[str, Any]]:
     rows = []
     seen: Counter[str] = Counter()
     for finding in report.findings:
-        text = words.message(finding) + (f". Instead: {finding.instead}" if finding.instead else "")
+        text = finding.message + (f". Instead: {finding.instead}" if finding.instead else "")
         mark = fingerprint(finding)
         seen[mark] += 1
         mark = mark if seen[mark] == 1 else f"{mark}-{seen[mark]}"  # GitLab shows only one of those that share it
@@ -105,10 +103,10 @@ def sarif(report: Report) -> dict[str, Any]:
 
 
 def _result(finding: Finding, path: str, index: dict[str, int]) -> dict[str, Any]:
-    text = words.message(finding) + (f". Instead: {finding.instead}" if finding.instead else "")
-    text += "".join(f". On {words.on_stacks(group)}" for group in finding.assessment.on_stacks)
+    text = finding.message + (f". Instead: {finding.instead}" if finding.instead else "")
+    text += "".join(f". On {group}" for group in finding.assessment.on_stacks)
     region = {"startLine": finding.line, "startColumn": finding.column, "endLine": finding.end_line}
-    data = data_of.of(finding)
+    data = finding.to_json()
     shown = ["target", "shape", "seam", "fix", "in_test", "verdict", "evidence", "steps"]
     shown += ["stacks"] if finding.assessment.on_stacks else []
     result: dict[str, Any] = {

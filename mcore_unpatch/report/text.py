@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from mcore_unpatch.findings.finding import BY_HAND, GOES, MOVES, PATCH_FILE, SWITCH, Finding, Report
+from mcore_unpatch.findings.finding import SWITCH, Finding, Report
 from mcore_unpatch.findings.rules import rules
 from mcore_unpatch.report import screen
 from mcore_unpatch.report.counts import group_of, groups, subjects
 from mcore_unpatch.report.lines import Line, count, width, wrapped
-from mcore_unpatch.say.findings import evidence, message, on_stacks
 
-_MOST_NAMED = 6
+_PATCH_FILE, _MOST_NAMED = "patch-file", 6
 _SEAM_STYLE = {"value-head": "yellow", "none": "red"}
 _WORST = 3  # that are shown where there is no baseline
 _QUOTED_LINES, _DIFF_LINES = 3, 40
 _DIFF_STYLE = {"+": "green", "-": "red", "@": "cyan"}
-_VERDICT_STYLE = {MOVES: "green", GOES: "green", BY_HAND: "yellow"}
+_VERDICT_STYLE = {"rewrite": "green", "delete": "green", "steps": "yellow"}
 
 
 def lines(report: Report) -> Iterator[Line]:
@@ -41,11 +40,11 @@ def _in_full(findings: list[Finding], report: Report) -> Iterator[Line]:
     alike: dict[object, list[str]] = {}
     for path, inside in files.items():
         # What two patch files have in common if one entry does for both.
-        content = tuple((finding.touches, finding.rule, message(finding), evidence(finding)) for finding in inside)
-        alike.setdefault(content if inside[0].shape == PATCH_FILE else path, []).append(path)
+        content = tuple((finding.touches, finding.rule, finding.message, finding.evidence) for finding in inside)
+        alike.setdefault(content if inside[0].shape == _PATCH_FILE else path, []).append(path)
     for first, *others in alike.values():
         yield from ([(report.from_here(path), "bold")] for path in (first, *others))
-        told = _patch_file if files[first][0].shape == PATCH_FILE else _finding
+        told = _patch_file if files[first][0].shape == _PATCH_FILE else _finding
         yield from (line for finding in files[first] for line in told(finding))
         yield []
 
@@ -57,19 +56,19 @@ def _finding(finding: Finding) -> Iterator[Line]:
         yield [(f"  {finding.line + offset:>6} | ", "dim"), (text.expandtabs(4).rstrip(), "")]
     if len(quoted) > _QUOTED_LINES:
         yield [("         | ...", "dim")]
-    yield from wrapped(message(finding), 9, "= ")
+    yield from wrapped(finding.message, 9, "= ")
     changed = finding.upstream.splitlines()
     for text in changed[:_DIFF_LINES]:
         yield [(f"         {text}", _DIFF_STYLE.get(text[:1], ""))]
     if len(changed) > _DIFF_LINES:
         yield [(f"         ... and {len(changed) - _DIFF_LINES} more lines of the diff", "dim")]
-    if finding.instead and finding.instead.lower() not in evidence(finding).lower():
+    if finding.instead and finding.instead.lower() not in finding.evidence.lower():
         yield from wrapped(finding.instead, 9, "-> ", "green")
-    if finding.target:
-        yield from wrapped(evidence(finding), 9, f"{finding.verdict}: ", _VERDICT_STYLE.get(finding.verdict, ""))
+    if finding.target and finding.evidence:
+        yield from wrapped(finding.evidence, 9, f"{finding.verdict}: ", _VERDICT_STYLE.get(finding.verdict, ""))
     for group in finding.assessment.on_stacks:
-        yield from wrapped(on_stacks(group), 9, "on ")
-    for number, step in enumerate(finding.steps if finding.verdict == BY_HAND else (), 1):
+        yield from wrapped(str(group), 9, "on ")
+    for number, step in enumerate(finding.steps if finding.verdict == "steps" else (), 1):
         yield from wrapped(f"{number}. {step}", 11)
     if finding.related:
         yield from wrapped(", ".join(f"{item.role} {item.line}" for item in finding.related), 9, "also ", "dim")
@@ -78,15 +77,11 @@ def _finding(finding: Finding) -> Iterator[Line]:
 def _patch_file(finding: Finding) -> Iterator[Line]:
     """What a patch file changes, and what becomes of it."""
     tests = "; in a test" if finding.in_test else ""
-    yield from wrapped(f"{_capital(message(finding))}{tests} ({finding.rule}).", 2)
+    yield from wrapped(f"{finding.message[:1].upper()}{finding.message[1:]}{tests} ({finding.rule}).", 2)
     named = [_short(name) for name in finding.touches[:_MOST_NAMED]]
     more = len(finding.touches) - len(named)
     yield from wrapped(", ".join(named) + (f" and {more} more" if more > 0 else ""), 4)
-    yield from wrapped(evidence(finding), 2, f"{finding.verdict}: ", _VERDICT_STYLE.get(finding.verdict, ""), hang=4)
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
+    yield from wrapped(finding.evidence, 2, f"{finding.verdict}: ", _VERDICT_STYLE.get(finding.verdict, ""), hang=4)
 
 
 def _short(name: str) -> str:
@@ -159,4 +154,4 @@ def concise(report: Report) -> Iterator[Line]:
     """`path:line:column CODE message`, by file and line."""
     for finding in report.findings:
         place = f"{report.from_here(finding.path)}:{finding.line}:{finding.column}"
-        yield [(place, "cyan"), (f" {finding.rule} ", "bold red"), (" ".join(message(finding).split()), "")]
+        yield [(place, "cyan"), (f" {finding.rule} ", "bold red"), (" ".join(finding.message.split()), "")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from mcore_unpatch.repository.paths import shown
 _TABLE = "unpatch"
 _WANTED = dict.fromkeys(("megatron", "select", "ignore", "exclude"), "a list of strings")
 _WANTED |= dict.fromkeys(("target-mcore", "baseline", "base", "output-format"), "a string")
+_WANTED |= {"jobs": "a positive number"}
 
 
 @record
@@ -81,10 +81,18 @@ def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> dict
 
     `misspelt` takes the names of tables that look like ours.
     """
-    tool = reading.toml(text, file).get("tool")
+    import tomllib
+    from difflib import get_close_matches
+
+    try:
+        data = tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
+        raise UsageError(f"{shown(file)} is not valid TOML: {error}") from None
+    tool = data.get("tool")
     tool = tool if isinstance(tool, dict) else {}
     if misspelt is not None:
-        misspelt += [name for name in tool if name != _TABLE and _TABLE in re.sub(r"[-_.]", "", name.lower())]
+        near = get_close_matches(_TABLE, map(str.lower, tool), cutoff=0.8)
+        misspelt += [name for name in tool if name != _TABLE and (_TABLE in name or name.lower() in near)]
     if not isinstance(tool.get(_TABLE, {}), dict):
         raise UsageError(f"{file}: [tool.{_TABLE}] must be a table")
     return tool.get(_TABLE)
@@ -97,6 +105,7 @@ def _checked(file: Path, table: dict[str, Any]) -> dict[str, Any]:
         fits = {
             "a list of strings": isinstance(value, list) and all(isinstance(item, str) for item in value),
             "a string": isinstance(value, str),
+            "a positive number": type(value) is int and value > 0,
         }
         if not fits[_WANTED[key]]:
             raise UsageError(f"{file}: {key} in [tool.{_TABLE}] must be {_WANTED[key]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -35,7 +36,6 @@ class Discovery:
     notes: list[str] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)  # what could not be looked into
     links: set[str] = field(default_factory=set)  # of `python` and `patches`: these are read, and never written
-    aliases: set[str] = field(default_factory=set)  # links to files that are read by their own name
 
     @property
     def editable(self) -> frozenset[str]:
@@ -145,7 +145,7 @@ def existing(path: Path) -> Path:
             raise UsageError(f"{shown(path)} is {kind}: name a file or a folder")
         return path.resolve(strict=True)
     except FileNotFoundError:
-        name, hint = str(path), ""
+        name, hint = re.sub(r"^([a-z+]+:/)(?=[^/])", r"\1/", str(path)), ""  # where a user writes two, it has one slash
         if re.match(r"[a-z+]+:/|git@", name):
             hint = " (a repository is read from disk: `git clone` it, and name the folder)"
         elif re.fullmatch(r"v?\d+\.\d[\w.]*", name):
@@ -172,8 +172,13 @@ def _matches_something(pattern: str, base: Path) -> bool:
     literal = pattern.rstrip("/")
     if os.path.lexists(base / literal):
         return True
-    names = _walked(base, Discovery(base, base))
-    return any(fnmatch(name.rsplit("/", depth)[0], literal) for name in names for depth in range(name.count("/") + 1))
+    for current, folders, files in os.walk(base):
+        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS]
+        prefix = relative(Path(current), base)
+        names = [name if prefix == "." else f"{prefix}/{name}" for name in (*folders, *files)]
+        if any(fnmatch(name, literal) for name in names):
+            return True
+    return False
 
 
 def _below(folder: Path, discovery: Discovery) -> list[str]:
@@ -181,19 +186,26 @@ def _below(folder: Path, discovery: Discovery) -> list[str]:
     tracked = _listed_by_git(folder, discovery)
     names = list(tracked or ())
     if tracked is None:
-        tracked, names = {}, _walked(folder, discovery)
+        tracked = {}
+        names = _walked(folder, discovery)
         if any(name.rpartition("/")[2] == ".gitignore" for name in names):
-            discovery.notes.append("Not read through git, so .gitignore is not applied.")
+            try:
+                with tempfile.TemporaryDirectory() as temporary:  # a repository that knows no file has the rules apply
+                    git.run(Path(temporary), "init", "--quiet", "--bare", "empty.git")
+                    not_ignored = git.listed_files(folder, folder, Path(temporary, "empty.git"))
+                names = [name for name in names if name in not_ignored]
+            except git.GitError as error:
+                discovery.notes.append(f"{error}, so .gitignore is not applied.")
     wanted = [name for name in names if is_source(name)]
     homes = {name.rpartition("/")[0] for name in wanted if not tracked.get(name)}
     folders = {str(above) for home in homes for above in (home, *PurePosixPath(home).parents)} - {"", "."}
     environments = tuple(f"{name}/" for name in folders if os.path.lexists(folder / name / "pyvenv.cfg"))
-
-    def is_left_out(name: str) -> bool:
-        return bool(SKIPPED_FOLDERS.intersection(name.split("/")[:-1])) or name.startswith(environments)
-
-    chosen = (name for name in wanted if tracked.get(name) or not is_left_out(name))
-    return [name for name in chosen if _is_plain_file(folder / name, discovery)]
+    kept = []
+    for name in wanted:
+        left_out = SKIPPED_FOLDERS.intersection(name.split("/")[:-1]) or name.startswith(environments)
+        if (tracked.get(name) or not left_out) and _is_plain_file(folder / name, discovery):
+            kept.append(name)
+    return kept
 
 
 def _is_plain_file(path: Path, discovery: Discovery) -> bool:
@@ -222,9 +234,10 @@ def _leads_to_a_file(link: Path, discovery: Discovery) -> bool:
     if not end.is_relative_to(discovery.top) or ".git" in end.relative_to(discovery.top).parts:
         discovery.notes.append(f"{shown(relative(link, discovery.top))} is a link out of the repository, and not read.")
         return False
-    is_alias = is_source(end.name) and is_patch_file(end.name) == is_patch_file(link.name)
-    (discovery.aliases if is_alias else discovery.links).add(relative(link, discovery.top))
-    return not is_alias
+    if is_read_as(link.name, end.name):
+        return False
+    discovery.links.add(relative(link, discovery.top))
+    return True
 
 
 def _listed_by_git(folder: Path, discovery: Discovery) -> dict[str, bool] | None:
@@ -289,3 +302,8 @@ def is_source(path: str) -> bool:
 def is_patch_file(path: str) -> bool:
     """Whether a file is a diff, by its name."""
     return path.lower().endswith(PATCHES)
+
+
+def is_read_as(link: str, end: str) -> bool:
+    """Whether what a link leads to is read the same way under its own name."""
+    return is_source(end) and is_patch_file(end) == is_patch_file(link)

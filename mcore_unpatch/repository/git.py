@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -151,33 +152,42 @@ def git_folder(top: Path) -> Path:
 def is_ignored(path: Path, top: Path) -> bool:
     """Whether git ignores a path of a work tree."""
     try:
-        return run(top, "check-ignore", "-q", "--", f"./{os.path.relpath(path, top)}") == b""
+        run(top, "check-ignore", "-q", "--", f"./{os.path.relpath(path, top)}")
     except GitError:
         return False
+    return True
 
 
-def listed_files(folder: Path, top: Path, complaints: list[str] | None = None) -> dict[str, str]:
+def listed_files(
+    folder: Path, top: Path, git_dir: Path | None = None, complaints: list[str] | None = None
+) -> dict[str, str]:
     """Files below a folder of a work tree, relative to it, with the mark of `ls-files -t`; no ignored untracked ones.
 
-    `?` is not tracked, `S` left out by a sparse checkout. `complaints` takes what git had to say meanwhile.
+    `?` is not tracked, `S` left out by a sparse checkout.
+
+    `complaints` takes what git had to say meanwhile.
     """
+    where = ["--git-dir", str(git_dir), "--work-tree", str(top)] if git_dir else []
     kinds = ["-t", "--cached", "--others", "--exclude-standard"]
     inside = os.path.relpath(folder, top)
-    asked = ("--literal-pathspecs", "ls-files", "-z", *kinds, "--", inside)
+    asked = (*where, "--literal-pathspecs", "ls-files", "-z", *kinds, "--", inside)
     listed = names(run(top, *asked, complaints=complaints))
     start = 2 if inside == "." else len(inside) + 3  # behind the mark of its kind
     return {name[start:]: name[0] for name in listed}
 
 
-def changed_files(folder: Path, top: Path) -> list[str]:
-    """Tracked files below a folder with uncommitted changes, relative to the top; submodules are not looked into."""
+def changed_files(folder: Path, top: Path, unstaged: bool = False) -> list[str]:
+    """Tracked files below a folder with uncommitted changes, relative to the top; submodules are not looked into.
+
+    `unstaged` asks for those alone that the work tree has otherwise than they are staged.
+    """
     kinds = ["--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=all"]
     # Every filter there is, switched off: which one a file goes through is said in the tree itself.
     filters = names(run(top, "config", "-z", "--name-only", "--get-regexp", r"^filter\.", codes=(0, 1)))
     without = {key: "false" if key.endswith(".required") else "" for key in filters}
     where = ("--", os.path.relpath(folder, top))
     entries = names(run(top, "--literal-pathspecs", "status", *kinds, *where, settings=without))
-    return [entry[3:] for entry in entries]
+    return [entry[3:] for entry in entries if not unstaged or entry[1] in "MDT"]
 
 
 def commit_of(top: Path, reference: str) -> str:
@@ -227,8 +237,15 @@ def _endless_files(folder: Path) -> Iterator[Path]:
         inside = ".git" in Path(current).relative_to(folder).parts
         if inside and "objects" in folders:
             folders.remove("objects")
-        own = (Path(current, name) for name in files if inside or name.startswith(".git"))
-        yield from (path for path in own if path.exists() and not path.is_file())
+        for name in files:
+            path = Path(current, name)
+            if inside or name.startswith(".git"):
+                try:
+                    mode = path.stat().st_mode
+                except OSError:
+                    continue
+                if not stat.S_ISREG(mode):
+                    yield path
 
 
 def _in_words(message: str, folder: Path) -> str:

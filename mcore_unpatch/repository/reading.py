@@ -11,12 +11,10 @@ import stat
 import tempfile
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from mcore_unpatch.errors import UsageError
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-_MOST = 64 * 1024 * 1024  # bytes of a project file
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -38,47 +36,9 @@ def read_own(file: Path) -> bytes:
     return _read(os.open(file, _FLAGS | os.O_NOFOLLOW), file)
 
 
-def required(file: Path, missing: str = "") -> bytes:
-    """The bytes of a file that a user names, through links; raises `UsageError`, with `missing` where there is none."""
-    try:
-        return read(file)
-    except OSError as error:
-        said = f"{file} cannot be read: {error.strerror}"
-        raise UsageError(missing if missing and isinstance(error, FileNotFoundError) else said) from None
-
-
-def toml(text: bytes, file: Path) -> dict[str, Any]:
-    """The table in the bytes of a file; raises `UsageError`."""
-    import tomllib
-
-    try:
-        return tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
-        raise UsageError(f"{file} is not valid TOML: {error}") from None
-
-
-class TooMany(OSError):
-    """A file of more `size` bytes than are read."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(errno.EFBIG, "too large", None)
-        self.size = size
-
-
-def read_inside(top: str | Path, path: str, most: int) -> bytes:
-    """The bytes of a file that really lies below the top, by its path from there; raises `OSError`, or `TooMany`."""
-    handle = descriptor(top, path)
-    try:  # not as a file of Python's, which asks the system twice as often
-        if (size := os.fstat(handle).st_size) > most:
-            raise TooMany(size)
-        return b"".join(iter(lambda: os.read(handle, size + 1), b""))
-    finally:
-        os.close(handle)
-
-
 def read_below(folder: Path, file: Path) -> bytes:
     """The bytes of a file that really lies below a folder; raises `OSError` for anything else."""
-    return read_inside(folder, os.path.relpath(file, folder), _MOST)
+    return _read(descriptor(folder, os.path.relpath(file, folder)), file)
 
 
 def descriptor(top: str | Path, path: str) -> int:

@@ -60,21 +60,14 @@ def trigger(effect: Effect) -> str:
 
 
 def _gone(effect: Effect) -> str:
-    name, now, gone, comes = short(effect.cause.name), effect.cause.by, effect.cause.gone, effect.cause.comes
-    if comes:
-        return f"`{name}` comes with {comes}."
+    now = effect.cause.by
     where = f" It is now `{short(now)}`." if now and now != effect.cause.name else ""
-    return f"`{name}` is gone{f' since {gone}' if gone else ''}.{where}"
+    return f"`{short(effect.cause.name)}` is gone.{where}"
 
 
 def _call_unfit(effect: Effect) -> str:
-    misfit, names, gone, comes = Misfit(effect.cause.by), effect.cause.words, effect.cause.gone, effect.cause.comes
-    call = f"the call of `{short(effect.cause.name)}` {_MISFITS[misfit](names)}"
-    if misfit != Misfit.UNKNOWN:
-        return f"{call}."
-    them = "which are" if len(names) > 1 else "which is"
-    known = f"gone since {gone}" if gone else f"new in {comes}" if comes else "in no release; a fork may have it"
-    return f"{call}, {them} {known}."
+    misfit, names = Misfit(effect.cause.by), effect.cause.words
+    return f"the call of `{short(effect.cause.name)}` {_MISFITS[misfit](names)}."
 
 
 def _not_taken(effect: Effect) -> str:
@@ -107,7 +100,7 @@ def _behind(effect: Effect) -> str:
 
 def _dropped(effect: Effect) -> str:
     who = short(effect.cause.by)
-    return f"`{who}` passes {quoted(effect.cause.words)}, which the replacement takes and drops."
+    return f"`{who}` passes {quoted(effect.cause.words)} now, which the replacement takes in `**` and drops."
 
 
 def _value_moved(effect: Effect) -> str:
@@ -125,7 +118,12 @@ def _called_elsewhere(effect: Effect) -> str:
     name, by = short(effect.cause.name), effect.cause.by
     if by and leaf(by) == leaf(effect.cause.name):
         return f"`{name}` is only imported there now; `{short(by)}` is what is called."
-    return f"`{short(by)}` calls `{name}` too."
+    return f"`{short(by)}` calls `{name}` too." if by else f"nothing calls `{name}` by this name any more."
+
+
+def _branch_turned(effect: Effect) -> str:
+    came_out = "true" if effect.cause.words == ("True",) else "false"
+    return f"the condition on line {effect.place.line} is {came_out} there, and was not: other code of yours runs."
 
 
 def _stopped(effect: Effect) -> str:
@@ -149,9 +147,11 @@ _SENTENCES: dict[Outcome, Callable[[Effect], str]] = {
     Outcome.NEW: lambda one: f"the library has a `{short(one.cause.name)}` of its own there, which this replaces.",
     Outcome.CALLED_ELSEWHERE: _called_elsewhere,
     Outcome.CLASS_ASKED: lambda one: f"`{short(one.cause.by)}` asks for the class `{leaf(one.cause.name)}` itself.",
+    Outcome.BRANCH_TURNED: _branch_turned,
     Outcome.STOPPED: _stopped,
-    Outcome.UNREAD: lambda one: f"whether what replaces `{short(one.cause.name)}` fits cannot be told.",
+    Outcome.UNREAD: lambda one: f"`{short(one.cause.name)}` changed; whether the replacement fits cannot be told.",
     Outcome.NEVER_RUNS: lambda one: f"never runs on {releases(one.releases)}.",
     Outcome.NEVER_CALLED: lambda one: f"nobody calls `{short(one.cause.name)}`.",
+    Outcome.UPSTREAMED: lambda one: f"`{short(one.cause.name)}` does all that this copy does.",
     Outcome.NONE: lambda one: "runs as written.",
 }

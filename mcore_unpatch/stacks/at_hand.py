@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from difflib import unified_diff
 from pathlib import Path
 
-from mcore_unpatch.building.sources import Files, cache_folder, read_source
-from mcore_unpatch.building.written import statements
-from mcore_unpatch.code.syntax import NAMED_FUNCTIONS
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.megatron.parts import LIBRARY
+from mcore_unpatch.library.sources import Files, cache_folder, read_source
+from mcore_unpatch.library.syntax import Function, statements
+from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.stacks.sources import MegatronSource, installed_source
 
 # The Pythons that wheels were made for; a wheel's source is the same in all of them.
@@ -44,7 +43,7 @@ class Sources:
         """The text of a function in a release, flush left; None where it is not at hand or not there."""
         files = self.files(release) or {}
         path, node = _definition(files, name)
-        return cut(files[path].decode().splitlines(keepends=True), node) if isinstance(node, NAMED_FUNCTIONS) else None
+        return cut(files[path].decode().splitlines(keepends=True), node) if isinstance(node, Function) else None
 
 
 def here(source: MegatronSource | None) -> Sources:

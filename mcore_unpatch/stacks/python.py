@@ -127,9 +127,10 @@ def _of_source(value: Any) -> Iterator[Revision]:
     """What follows `megatron-core =`: a version, where to take it from, or several of these."""
     for source in value if isinstance(value, list) else [value]:
         version = source.get("version") if isinstance(source, dict) else source
-        if isinstance(version, str) and version not in ("", "*"):
-            said = of_specifiers(f"{'==' * version[:1].isdigit()}{version}")
-            yield said or Revision(version, (), "a version that is not read", certain=False, settle=ASK)
+        if isinstance(version, str) and version.startswith(("^", "~")) and not version.startswith("~="):
+            yield Revision(version, (), "as Poetry writes it, which is not read", certain=False, settle=ASK)
+        elif isinstance(version, str) and (said := of_specifiers(f"{'==' * version[:1].isdigit()}{version}")):
+            yield said
         if isinstance(source, dict) and isinstance(source.get("git"), str):
             owner = _OWNER.search(source["git"])
             reference = next((source[key] for key in ("rev", "tag", "branch") if isinstance(source.get(key), str)), "")

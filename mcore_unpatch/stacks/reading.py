@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Callable, Collection
@@ -24,18 +25,18 @@ _OF_LOCAL = re.compile(_LOCAL.pattern.encode(), re.MULTILINE)
 # What kind of file a name is; the first that fits. Hints are shown and not judged for.
 _KINDS = {
     "hint": "README* *[Ii][Nn][Ss][Tt][Aa][Ll][Ll]*.md *[Ii][Nn][Ss][Tt][Aa][Ll][Ll]*.rst *[Dd]ockerfile*.md "
-    "*[Dd]ockerfile*.rst docs/*.md docs/*.rst",
+    "*[Dd]ockerfile*.rst docs/*.md docs/*.rst */docs/*.md */docs/*.rst",
     "dependency": "pyproject*.toml",
     "lock": "uv*.lock poetry*.lock pdm*.lock Pipfile.lock pylock*.toml",
-    "requirements": "*requirements*.txt *constraints*.txt *requirements*.in requirements/*.txt "
+    "requirements": "*requirements*.txt *constraints*.txt *requirements*.in */requirements/*.txt requirements/*.txt "
     "setup.py setup.cfg Pipfile",
     "conda": "*environment*.y*ml *conda*.y*ml",
     "submodule": ".gitmodules",
     "dockerfile": "*[Dd]ockerfile* Containerfile* Apptainerfile* *.def",
     "script": "*.sh *.bash Makefile justfile",
-    "ci": "/.github/*.y*ml .gitlab-ci*.y*ml /.gitlab/*.y*ml /.circleci/*.y*ml azure-pipelines*.y*ml /.buildkite/*.y*ml",
+    "ci": ".github/*.y*ml .gitlab-ci*.y*ml .gitlab/*.y*ml .circleci/*.y*ml azure-pipelines*.y*ml .buildkite/*.y*ml",
     "manifest": "*manifest*.json",
-    "vendored": "megatron/core/package_info.py",
+    "vendored": "*megatron/core/package_info.py",
 }
 _COMMANDS = {"dockerfile", "script", "ci", "hint"}
 HINT, EXTRA = "hint", "extra"
@@ -56,17 +57,20 @@ class Found:
 
 
 @cache
-def _names() -> re.Pattern[str]:
-    """All patterns as one; those that begin with a slash are for the top alone."""
-    whole = {kind: [one if one[0] == "/" else f"*/{one}" for one in said.split()] for kind, said in _KINDS.items()}
-    return re.compile("|".join(f"(?P<{kind}>{'|'.join(map(translate, said))})" for kind, said in whole.items()))
+def _named(ends: tuple[str, ...]) -> re.Pattern[str]:
+    """All patterns with one of these ends as one; those without a folder are for the last part of a path."""
+    kinds = []
+    for kind, patterns in _KINDS.items():
+        asked = (pattern for pattern in patterns.split() if pattern.endswith(ends))
+        whole = ((pattern if "/" in pattern else f"*/{pattern}", pattern) for pattern in asked)
+        forms = "|".join(translate(pattern) for pair in whole for pattern in dict.fromkeys(pair))
+        kinds += [f"(?P<{kind}>{forms})"] if forms else []
+    return re.compile("|".join(kinds))
 
 
 def _kind(path: str) -> str | None:
-    """What kind of file a name is; most files are Python, and of these two names tell something."""
-    if path.endswith(".py") and not path.endswith(("setup.py", "package_info.py")):
-        return None
-    match = _names().match(f"/{path}")
+    """What kind of file a name is: of most files, which are Python, few patterns are asked."""
+    match = _named(("*", ".py") if path.endswith(".py") else ("",)).match(path)
     return match and match.lastgroup
 
 
@@ -141,11 +145,13 @@ _READERS: dict[str, Callable[[ReadFile], None]] = {
 def _text(top: Path, path: str, kind: str, found: Found) -> str | None:
     """The text of a file that speaks of Megatron; a file that cannot be read is said."""
     try:
-        data = reading.read_inside(top, path, _MOST_BYTES)
+        with open(reading.descriptor(top, path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+                large = f"{path} is larger than {_MOST_BYTES // 1_000_000} MB and was not read for Megatron."
+                found.notes.append(large)
+                return None
+            data = file.read()
     except FileNotFoundError:
-        return None
-    except reading.TooMany:
-        found.notes.append(f"{path} is larger than {_MOST_BYTES // 1_000_000} MB and was not read for Megatron.")
         return None
     except OSError as error:
         found.notes.append(f"{path} cannot be read: {error.strerror or error}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -314,6 +314,15 @@ class Judged:
         """Where the stacks are said, and what of them is not known."""
         known = any(stack.versions for stack in self.stacks)
         return " and ".join(dict.fromkeys(f"{stack.place}{_unless_known(stack, known)}" for stack in self.stacks))
+
+    def runs_instead(self, labels: Iterable[str]) -> str:
+        """What runs in place of all of some releases that are judged for, as it is not known; else nothing."""
+        unknown = [stack.name for stack in self.stacks if stack.said and not stack.versions]
+        if unknown and not any(stack.versions for stack in self.stacks):
+            return f"{unknown[0]}, which is not known"
+        known = {show(version) for stack in self.stacks if not stack.revision.is_older for version in stack.versions}
+        is_older = any(stack.revision.is_older for stack in self.stacks) and known.isdisjoint(labels)
+        return _OLDER if is_older else ""
 
     def __str__(self) -> str:
         """The line of every report: which Megatrons, from where."""

@@ -20,7 +20,10 @@ _ASSIGNED = re.compile(
     r"""^(?:export\s+|local\s+|readonly\s+|declare\s+(?:-\w+\s+)?)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|\S*)"""
 )
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^{}]*))?\}|([A-Za-z_]\w*))")
+_WORTH = ("megatron", "mcore", "git", "cd ", "pushd", "popd")
+_SETS = re.compile(r"\w=")
 _COMMANDS = re.compile(r"&&|\|\||;|\||\$\(|\(|\)|then(?<=\bthen)\b|do(?<=\bdo)\b|else(?<=\belse)\b|RUN(?<=\bRUN)\b")
+_TELLING = re.compile(r"clone|git\b|mcore|pip[\d.]*\b|pipx\b|uv\b|conda\b|mamba\b|poetry\b")  # else nothing is said
 _INSTRUCTION = re.compile(r"^\s*(FROM|ARG|ENV|WORKDIR)\s+(.*)$", re.IGNORECASE | re.DOTALL)
 _PAIR = re.compile(r"""["']?(repo|repository|url)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
 _REF = re.compile(r"""["']?(?:ref|rev|commit|tag|branch)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
@@ -41,8 +44,9 @@ class _Clone:
 
 def of_script(file: ReadFile, docker: bool = False) -> None:
     """The Megatrons that a script installs or clones; variables that nobody sets are noted."""
-    reader = _Reader(file, docker)
-    for number, line in _logical(file.text):
+    lines, reader = [*_logical(file.text)], _Reader(file, docker)
+    code = "\n".join(line for _, line in lines).lower()
+    for number, line in lines if docker or _TELLING.search(code) else ():
         reader.take(number, line)
     reader.end()
 
@@ -89,8 +93,11 @@ class _Reader:
 
     def take(self, number: int, line: str) -> None:
         """One line with its continuations."""
+        lower = line.lower()
         if self.docker and (instruction := _INSTRUCTION.match(line)):
             self._instruct(instruction[1].upper(), instruction[2].strip())
+            return
+        if not any(word in lower for word in _WORTH) and not ("=" in line and _SETS.search(line)):
             return
         at = 0
         for command in _COMMANDS.split(line):
@@ -113,8 +120,13 @@ class _Reader:
             self.file.images += self._expand(next(word for word in text.split() if not word.startswith("--")))[:1]
         elif kind == "WORKDIR":
             self.inside = self._clone_in(text)
-        else:  # `ENV name value` is the one form without a sign between
-            pairs = re.findall(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""", text) or [text.split(None, 1) * (kind == "ENV")]
+        elif kind == "ARG":
+            for word in text.split():
+                name, given, value = word.partition("=")
+                if given:
+                    self.values[name] = self._expand(_bare(value))
+        else:
+            pairs = re.findall(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""", text) or [tuple(text.split(None, 1))]
             self.values |= {pair[0]: self._expand(_bare(pair[1])) for pair in pairs if len(pair) == 2}
 
     def _command(self, number: int, command: str) -> None:
@@ -192,7 +204,9 @@ class _Reader:
         texts = [text]
         for match in _VARIABLE.finditer(text):
             name, instead = match[1] or match[3], match[2]
-            values = self.values.get(name) or ([_bare(instead)] if instead else [""] if name in self.values else None)
+            values = self.values.get(name) or ([_bare(instead)] if instead else None)
+            if name in self.values and not values:
+                values = [""]
             if values:
                 texts = [text.replace(match[0], value) for text in texts for value in values][:_MOST_VALUES]
         return texts

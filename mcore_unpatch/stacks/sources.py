@@ -11,13 +11,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from mcore_unpatch.building.sources import Files, glance, read, read_source
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.detailed import Detailed
-from mcore_unpatch.library.packed import Branch, Packed
-from mcore_unpatch.megatron import commits, packed
-from mcore_unpatch.megatron.parts import LIBRARY
-from mcore_unpatch.megatron.versions import RELEASES, ROOT, parse_version
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.sources import Files, light_model, model_of, read_source
+from mcore_unpatch.megatron import commits, known
+from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, ROOT, parse_version
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.stacks.revision import CARRIER, REPOSITORY, ReadFile, Revision, carried, of_reference, of_release
@@ -44,10 +42,12 @@ def source_at(place: str | Path) -> MegatronSource:
     return MegatronSource(label_of(files.get(INFO, b""), place), files)
 
 
-def installed_model() -> Detailed | None:
+def installed_model() -> Model | None:
     """The megatron-core that an import would find, for a few questions about names; read, not imported."""
     source = installed_source()
-    return glance(packed.details(), source.label, source.files) if source is not None else None
+    if source is None:
+        return None
+    return light_model(LIBRARY, source.label, source.files, lambda: known.atlas().names)
 
 
 def installed_source() -> MegatronSource | None:
@@ -74,19 +74,12 @@ class Target:
 
     revision: Revision
     source: MegatronSource | None = None
-    branch: Branch | None = None  # one that comes with the tool
 
-    @property
-    def is_read(self) -> bool:
-        """Whether more is known of it than its release: its source, or a branch."""
-        return self.source is not None or self.branch is not None
-
-    def read(self) -> Packed:
-        """What its source says."""
-        if self.branch is not None:
-            return packed.packed().alone(self.branch)
-        assert self.source is not None
-        return read(LIBRARY, self.source.label, self.source.files)
+    def models(self) -> list[Model]:
+        """The model of its source, or of each release that stands for it."""
+        if self.source is not None:
+            return [model_of(LIBRARY, self.source.label, self.source.files)]
+        return [known.newest(version) for version in self.revision.versions]
 
 
 def target(text: str) -> Target:
@@ -109,10 +102,6 @@ def target(text: str) -> Target:
     clone, at, _ = plain.rpartition("@")
     if os.path.lexists(plain) or (at and os.path.isdir(clone)):  # noqa: PTH112
         return _of_source(source_at(plain), plain, f"the source in {plain}")
-    if (branch := packed.branch_named(plain.rpartition("/")[2])) is not None:
-        words = f"NVIDIA's {branch.name} of {branch.day} ({branch.commit})"
-        revision = Revision(branch.name, (parse_version(branch.version),), words, given=branch.name)
-        return Target(revision, branch=branch)
     reference = of_reference(plain)
     if reference.versions:
         if reference.is_older:

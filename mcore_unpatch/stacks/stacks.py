@@ -32,6 +32,7 @@ class Stacks:
     given_by: str = ""
     only: tuple[str, ...] = ()
     _known: dict[str, Judged] = field(default_factory=dict)
+    _before: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def files(self) -> list[str]:
@@ -68,6 +69,11 @@ class Stacks:
         if self.given and self.given_by.startswith("stated"):
             return tuple(Stack(revision, why=self.given_by) for revision in self.given)
         return _grouped(self._said_for(posixpath.dirname(path)))
+
+    def needs_no_guard(self, path: str) -> bool:
+        """Whether every Megatron that a file meets has the hook, and the project asks for the shims."""
+        known = [stack.versions for stack in self.in_use(path)]
+        return self.requires_compat and bool(known) and all(one and min(one) >= HOOK_SINCE for one in known)
 
     @cached_property
     def requires_compat(self) -> bool:
@@ -109,11 +115,28 @@ class Stacks:
         return self.unsure(path) or left
 
     def before_the_hook(self, path: str) -> str:
-        """The Megatron of a file that is older than the hook, or may be; nothing where every one has the hook."""
+        """Why a file may not have what needs the hook; nothing where every stack that it runs on has the hook."""
+        folder = posixpath.dirname(path)  # by which the stacks are told
+        if folder not in self._before:
+            self._before[folder] = self._before_the_hook(path)
+        return self._before[folder]
+
+    def _before_the_hook(self, path: str) -> str:
         stacks = self.of(path).stacks
         older = [stack for stack in stacks if any(version < HOOK_SINCE for version in stack.needed)]
         unknown = [stack for stack in stacks if not stack.versions]
-        return str(next(iter(older + unknown), ""))
+        stack = next(iter(older + unknown), None)
+        if stack is None:
+            return ""
+        others = [other for other in stacks if other.versions and min(other.versions) >= HOOK_SINCE]
+        narrow = f"; `--stack {others[-1].name}` leaves that one out" if others else ""
+        needs = f"it needs megatron-core>={show(HOOK_SINCE)}"
+        if not stack.versions:
+            return f"{needs}, and {self.unsure(path)}{narrow}"
+        runs = stack.name
+        if not stack.revision.certain:
+            runs += f", {stack.revision.words or show(stack.versions[-1])}"
+        return f"{needs}, and the repository runs {runs} ({stack.place}){narrow}"
 
     def _said_for(self, folder: str) -> list[Said]:
         """What is said for a folder: by images and scripts of all projects around it, by the nearest Python project."""

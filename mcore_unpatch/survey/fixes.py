@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from mcore_unpatch import rewrites as codemods
 from mcore_unpatch.editing.edits import NewContent, Options, Plan, Repository, Unsound
 from mcore_unpatch.editing.placing import rewrites_of, unified
-from mcore_unpatch.editing.refusals import Left
-from mcore_unpatch.findings.finding import DONE, GOES, PATCH_FILE, Finding
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.verdicts import DONE
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository.paths import shown
-from mcore_unpatch.sources.parsing import why_not
+from mcore_unpatch.scanner.sources.parsing import why_not
 from mcore_unpatch.survey.survey import Survey
 
 Planner = Callable[[Repository, Sequence[Finding], Options], Plan]
@@ -23,15 +23,15 @@ Planner = Callable[[Repository, Sequence[Finding], Options], Plan]
 
 def may_be_fixed(finding: Finding) -> bool:
     """Whether a codemod may know what to do: else none is loaded."""
-    if finding.shape == PATCH_FILE:
+    if finding.shape == "patch-file":
         return False
-    never_runs = bool(finding.target) and finding.verdict == GOES
+    never_runs = bool(finding.target) and finding.verdict == "delete"
     return finding.can_move or never_runs or finding.rule in codemods.answered()
 
 
 def assessed(survey: Survey) -> list[Finding]:
     """The findings with what `migrate` would do about each, and what becomes of them so."""
-    return survey.settled(_marked(survey))
+    return survey.settled(_marked(survey), again=True)
 
 
 def _marked(survey: Survey) -> list[Finding]:
@@ -39,17 +39,18 @@ def _marked(survey: Survey) -> list[Finding]:
     findings, choices = survey.findings, [planned(survey, unsafe=unsafe) for unsafe in (True, False)]
     editable = survey.found.editable
     while True:
-        repository = survey.shared(editable)
-        fixes, held = dict[Finding, str](), dict[Finding, Left]()
+        repository = survey.downstreams(editable)
+        fixes, held = dict[Finding, str](), dict[Finding, str]()
         both = codemods.fixed(repository, [*findings, *survey.elsewhere], choices)
         for name, (gone, left) in zip(("unsafe", "safe"), both, strict=True):
             fixes.update(dict.fromkeys(gone, name))
             held.update(left)
+        repository.close()
         python = {fix.path for fix in fixes if fix.path in editable and fix.path.endswith(".py")}
         broken = {path for path in python if why_not(repository.data(path), path)}  # `migrate` leaves it too
         if not broken:
             told = (
-                replace(finding.assessment, fix=fixes.get(finding), left_because=str(held.get(finding, "")))
+                replace(finding.assessment, fix=fixes.get(finding), left_because=held.get(finding, ""))
                 for finding in findings
             )
             return [replace(finding, assessment=each) for finding, each in zip(findings, told, strict=True)]
@@ -58,6 +59,8 @@ def _marked(survey: Survey) -> list[Finding]:
 
 def planned(survey: Survey, *, unsafe: bool, exact: bool = False) -> Options:
     """What a migration of the files of a survey may do."""
+    from mcore_unpatch.editing.edits import Options
+
     stacks = survey.stacks
     return Options(
         unsafe,
@@ -68,17 +71,19 @@ def planned(survey: Survey, *, unsafe: bool, exact: bool = False) -> Options:
         survey.before_the_hook,
         exact,
         survey.floor,
+        stacks.needs_no_guard,
         survey.naming,
     )
 
 
 @record
 class SoundPlan:
-    """A plan that may be written: the new contents, and the files it had to leave, with why."""
+    """A plan that may be written: the new contents, the findings that stay, and the files it had to leave, with why."""
 
     plan: Plan
     repository: Repository
     rewrites: list[NewContent]
+    remaining: list[Finding]
     left: dict[str, str]
 
 
@@ -86,13 +91,14 @@ def sound_plan(survey: Survey, findings: list[Finding], options: Options, planne
     """Plan and verify. One file never stops the others: it stays as it is, and the plan is made anew around it."""
     editable, left = survey.found.editable, dict[str, str]()
     while True:
-        repository, rewrites = survey.shared(editable), list[NewContent]()
+        repository, rewrites = survey.downstreams(editable), list[NewContent]()
         try:
             plan = planner(repository, (*findings, *survey.elsewhere), options)
             rewrites = rewrites_of(plan, repository)
-            if rewrites:
-                _verify(survey, findings, plan, rewrites, options, planner, editable)
-            return SoundPlan(plan, repository, rewrites, left)
+            remaining = (
+                _verified(survey, findings, plan, rewrites, options, planner, editable) if rewrites else findings
+            )
+            return SoundPlan(plan, repository, rewrites, remaining, left)
         except Unsound as problem:
             reasons = {path: why for path, why in problem.reasons.items() if path in editable}
             if not reasons:  # the effect of a rewrite on another file: which one it was is not known
@@ -113,7 +119,7 @@ def proposed(survey: Survey, findings: list[Finding]) -> dict[str, str]:
     return dict(zip(paths, (diff.decode(errors="replace").rstrip("\n") for diff in diffs), strict=True))
 
 
-def _verify(
+def _verified(
     survey: Survey,
     before: Sequence[Finding],
     plan: Plan,
@@ -121,8 +127,8 @@ def _verify(
     options: Options,
     planner: Planner,
     editable: frozenset[str],
-) -> None:
-    """Raise `Unsound` with the files that must not be rewritten like this, and why."""
+) -> list[Finding]:
+    """The findings that will be left; raises `Unsound` with the files that must not be rewritten like this, and why."""
     contents = {item.path: item.after for item in rewrites}
     _refuse({item.path: why for item in rewrites if (why := _not_compiling(item))})
     found, errors = survey.rescan(contents)
@@ -133,6 +139,7 @@ def _verify(
     _refuse(_unexpected(before, findings, promised))
     again = planner(survey.repository(editable, contents), (*findings, *survey.elsewhere), options)
     _refuse({edit.path: f"a second run would change it again ({edit.title})" for edit in again.edits})
+    return findings
 
 
 def _refuse(reasons: dict[str, str]) -> None:

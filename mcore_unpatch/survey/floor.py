@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mcore_unpatch.code.index import Index
-from mcore_unpatch.code.module import Module
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES, ROOT
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _MOST = 2000  # files that one file leads to
 
@@ -19,8 +19,8 @@ _MOST = 2000  # files that one file leads to
 class Floors:
     """The releases for each file of a project, each file read once."""
 
-    def __init__(self, index: Index) -> None:
-        self._index = index
+    def __init__(self, project: Project) -> None:
+        self._project = project
         self._asked: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {}
 
     def releases(self, path: str) -> tuple[str, ...]:
@@ -38,21 +38,30 @@ class Floors:
     def _of(self, path: str) -> tuple[frozenset[str], tuple[str, ...]]:
         """What a file asks of Megatron, and the files that its import runs."""
         if path not in self._asked:
-            module = self._index.module(path) if path in self._index.sources else None
-            names = dict.fromkeys(_imports(module) if module is not None else ())
+            try:
+                tree = self._project.parsed.tree(path, self._project.data(path))
+                imports = list(_imports(tree))
+            except (OSError, Unreadable, RecursionError):
+                imports = []
+            names = {f"{module}.{name}".removesuffix(".") for module, name, level in imports if not level}
             core = frozenset(name for name in names if f"{name}.".startswith(f"{ROOT}.") and known.ever(name))
-            parts = (name.split(".") for name in names)
-            dotted = dict.fromkeys(".".join(each[:length]) for each in parts for length in range(1, len(each) + 1))
-            found = (self._index.find(name, path) for name in dotted)  # the packages around a module run first
-            self._asked[path] = core, tuple(dict.fromkeys(one.path for one in found if one is not None))
+            files = (file for module, name, level in imports for file in self._files(path, module, name, level))
+            self._asked[path] = core, tuple(dict.fromkeys(files))
         return self._asked[path]
 
+    def _files(self, path: str, module: str, name: str, level: int) -> Iterator[str]:
+        parts = module.split(".") if module else []
+        for length in range(1, len(parts) + 1):  # the packages around it run first
+            if file := self._project.locate(path, ".".join(parts[:length]), level):
+                yield file
+        if name and (file := self._project.locate(path, ".".join([*parts, name]), level)):
+            yield file
 
-def _imports(module: Module) -> Iterator[str]:
-    """The dotted names that a file imports at module level."""
-    for node in module.tree.body:
+
+def _imports(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
+    for node in tree.body:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from ((alias.name, "", 0) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            home = module.absolute(node.module, node.level)
-            yield from (home if alias.name == "*" else f"{home}.{alias.name}" for alias in node.names)
+            names = ("" if alias.name == "*" else alias.name for alias in node.names)
+            yield from ((node.module or "", name, node.level) for name in names)

@@ -7,63 +7,40 @@ signature, `hasattr`, a function that asks one of these) is worked out for each 
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
-from mcore_unpatch.code.syntax import ancestors, last_name, walk
-from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
-from mcore_unpatch.findings.finding import DONE, DOWNSTREAM, STAYS, USE, Finding, Live
-from mcore_unpatch.findings.verdicts import decided
+from mcore_unpatch.findings.finding import DOWNSTREAM, USE, Finding, Live
+from mcore_unpatch.findings.verdicts import DONE, KEEP
+from mcore_unpatch.megatron.answers import answers
 from mcore_unpatch.megatron.layout import HOOK_SINCE
-from mcore_unpatch.megatron.versions import Version, parse_version, within
-from mcore_unpatch.patches.lives import lives_at
+from mcore_unpatch.megatron.versions import Version, parse_version, show, within
 from mcore_unpatch.records import replace
+from mcore_unpatch.scanner.conditions.holding import catches_missing
+from mcore_unpatch.scanner.conditions.live import Liveness
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.sources.nodes import first_line, walk
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.stacks.revision import Stack
-from mcore_unpatch.survey.core import Core
 
 COMPAT = "mcore_unpatch.compat"
-_MISSING, _ANYTHING = {"ImportError", "ModuleNotFoundError", "AttributeError"}, {"Exception", "BaseException"}
 _OFFICIAL = (COMPAT, "output_processor")  # what stands on the other side of a guard that asks for the hook
 
 
-def fallback(node: ast.AST) -> str:
-    """What is imported first where a node runs only because that import failed; empty where it runs otherwise."""
-    for tried, handler in ancestors(node):
-        if isinstance(tried, ast.Try) and isinstance(handler, ast.ExceptHandler) and _catches_missing(tried, handler):
-            if found := next(_imported(tried.body), ""):
-                return found
-    return ""
+def fallback(tree: ast.Module, line: int) -> str:
+    """What is imported first where a line runs only because that import failed; empty where it runs otherwise."""
+    found = ""
+    for tried in (one for one in _around(tree.body, line) if isinstance(one, ast.Try)):
+        for handler in tried.handlers:
+            if line in _lines(handler) and catches_missing(tried, tuple(handler.body)):
+                found = next(_imported(tried.body), found)
+    return found
 
 
-def _catches_missing(tried: ast.Try, handler: ast.ExceptHandler) -> bool:
-    """Whether a handler is the one for a name that is missing."""
-    above = tried.handlers[: tried.handlers.index(handler)]
-    if any(_is_for_missing(other) for other in above) or not _is_for_missing(handler):
-        return False
-    caught = _caught(handler)
-    return (bool(caught) and caught <= _MISSING) or all(map(_is_quiet, tried.body))
-
-
-def _is_for_missing(handler: ast.ExceptHandler) -> bool:
-    caught = _caught(handler)
-    return not caught or bool(caught & (_MISSING | _ANYTHING))
-
-
-def _caught(handler: ast.ExceptHandler) -> set[str]:
-    """The exceptions a handler is for; empty for all of them."""
-    named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return {last_name(node) for node in named if node is not None}
-
-
-def _is_quiet(statement: ast.stmt) -> bool:
-    """Imports and plain assignments: if these raise, a name is missing."""
-    if isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass):
-        return True
-    return isinstance(statement, ast.Assign) and not any(isinstance(node, ast.Call) for node in walk(statement))
-
-
-def reached(core: Core, node: ast.AST) -> Live:
-    """The releases on which a node is reached."""
-    return Live(*lives_at(core.judge.guards, node, core.megatrons.releases))
+def reached(project: Project, path: str, line: int) -> Live:
+    """The releases on which a line is reached."""
+    project.begin()
+    return Liveness().at(project.resolver(path).on_line(line))
 
 
 def is_before_the_hook(live: Live) -> bool:
@@ -75,22 +52,21 @@ def _is_before(live: Live, since: Version) -> bool:
     return bool(live.releases) and not live.newer and parse_version(live.releases[-1]) < since
 
 
-def mark(findings: list[Finding], core: Core) -> list[Finding]:
+def mark(findings: list[Finding], project: Project) -> list[Finding]:
     """The findings, those in a fallback with what is tried before them."""
-    return [_marked(finding, core) if finding.path in core.index.sources else finding for finding in findings]
+    return [_marked(finding, project) if finding.path.endswith(".py") else finding for finding in findings]
 
 
-def _marked(finding: Finding, core: Core) -> Finding:
-    data, module = core.index.sources[finding.path], core.index.module(finding.path)
-    nodes = walk(module.tree) if module is not None else ()
-    node = next((one for one in nodes if getattr(one, "lineno", 0) == finding.line), None)
-    if node is None:
+def _marked(finding: Finding, project: Project) -> Finding:
+    try:
+        data = project.data(finding.path)
+        first = fallback(project.parsed.tree(finding.path, data), finding.line)
+        if first and (finding.live.newer or not within(f"{first}.")):  # of Megatron's own names its releases tell
+            finding = replace(finding, fallback=first)
+        if finding.shape in DOWNSTREAM:
+            finding = replace(finding, live=reached(project, finding.path, finding.line))
+    except (OSError, Unreadable, RecursionError):
         return finding
-    first = fallback(node)
-    if first and (finding.live.newer or not within(f"{first}.")):  # of Megatron's own names its releases tell
-        finding = replace(finding, fallback=first)
-    if finding.shape in DOWNSTREAM:
-        finding = replace(finding, live=reached(core, node))
     if not finding.fallback and is_before_the_hook(finding.live):  # a flag or a function tells which side runs
         ways = _OFFICIAL if finding.shape in DOWNSTREAM or _since(finding) == HOOK_SINCE else _OFFICIAL[:1]
         beside = next((way for way in ways if way.encode() in data), "")
@@ -100,8 +76,25 @@ def _marked(finding: Finding, core: Core) -> Finding:
 
 def _since(finding: Finding) -> Version:
     """The first release that has the official way; before every release where there is none."""
-    row = finding.row
-    return row.needs if row is not None and row.verdict != STAYS else (0, 0)
+    row = next((answer for answer in answers() if answer.name == finding.answer), None)
+    return row.needs if row is not None and row.verdict != KEEP else (0, 0)
+
+
+def _around(statements: list[ast.stmt], line: int) -> Iterator[ast.stmt]:
+    """The statements around a line, the outermost first."""
+    for index in range(bisect_left(statements, line, key=lambda one: one.end_lineno or 0), len(statements)):
+        statement = statements[index]
+        if line not in _lines(statement):
+            break
+        yield statement
+        suites = [getattr(statement, name, None) or [] for name in ("body", "orelse", "finalbody")]
+        for suite in (*suites, *(handler.body for handler in getattr(statement, "handlers", ()))):
+            yield from _around(suite, line)
+
+
+def _lines(node: ast.stmt | ast.ExceptHandler) -> range:
+    start = first_line(node) if isinstance(node, ast.stmt) else node.lineno
+    return range(start, (node.end_lineno or start) + 1)
 
 
 def _imported(statements: list[ast.stmt]) -> Iterator[str]:
@@ -135,7 +128,7 @@ def settled(findings: list[Finding], in_use: Callable[[str], Sequence[Stack]], r
         own = [one for name in known for one in uses[name] if one.path != finding.path]
         if finding.shape == USE or finding.verdict == DONE or not own or any(one.verdict != DONE for one in own):
             return finding
-        return _done(finding, f"{own[0].path}:{own[0].line}")
+        return _as(DONE, finding, f"Line {own[0].line} of {own[0].path} takes it only as a fallback")
 
     return [with_its_uses(finding) for finding in told]
 
@@ -152,7 +145,7 @@ def _handed_over(finding: Finding, known: list[Finding]) -> Finding:
     ]
     if not there or any(one.verdict != DONE or not one.fallback.startswith(COMPAT) for one in there):
         return finding
-    return _done(finding, there[0].path)
+    return _as(DONE, finding, f"What it uses is done in {there[0].path}")
 
 
 def _is_in(finding: Finding, name: str) -> bool:
@@ -167,7 +160,11 @@ def _passed(finding: Finding, known: list[Finding]) -> Finding:
         return finding
     uses = [one for one in known if one.rule == finding.rule and "." in one.target and not one.in_test]
     done = bool(uses) and all(one.verdict == DONE for one in uses if one.shape == USE)
-    return _done(finding, f"{uses[0].path}:{uses[0].line}") if done else finding
+    return (
+        _as(DONE, finding, f"Line {uses[0].line} of {uses[0].path} has what reads it from the shim")
+        if done
+        else finding
+    )
 
 
 def _settled(finding: Finding, in_use: Sequence[Stack], required: bool) -> Finding:
@@ -178,13 +175,20 @@ def _settled(finding: Finding, in_use: Sequence[Stack], required: bool) -> Findi
     if not (first or bounded):
         return finding
     if not (beside or bounded):  # another package decides: it runs as before, and no edit is made there
-        return decided(finding, Verdict(Fate.STAYS, Reason.OTHER_PACKAGE, name=first))
+        return _as(KEEP, finding, f"It runs only where `{first}` cannot be imported")
     old = [stack for stack in in_use if any(map(live.on, stack.versions or ((0, 0),)))]
     if bounded and in_use and not old and (required or not first.startswith(COMPAT)):
         return finding  # which no Megatron in use reaches: it can go
-    return _done(finding, first if beside else "")
+    why = f"`{first}` is taken first" if beside else f"It runs on megatron-core {live} alone, which has no other way"
+    if not bounded:  # which package is there decides, and not the Megatron
+        return _as(DONE, finding, why)
+    if in_use and not old:
+        return _as(DONE, finding, f"{why}. The old branch can go once the project requires mcore-unpatch[compat]")
+    names = (
+        ", ".join(stack.name for stack in old) or f"the last Megatron before {show(HOOK_SINCE if beside else since)}"
+    )
+    return _as(DONE, finding, f"{why}. The old branch can go when {names} {'go' if len(old) > 1 else 'goes'}")
 
 
-def _done(finding: Finding, name: str) -> Finding:
-    """What stands beside its official way, or is for Megatrons without one."""
-    return decided(finding, Verdict(Fate.DONE, Reason.BESIDE if name else Reason.OLD_BRANCH, name=name))
+def _as(verdict: str, finding: Finding, why: str) -> Finding:
+    return replace(finding, assessment=replace(finding.assessment, verdict=verdict, evidence=f"{why}."))

@@ -5,26 +5,27 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from mcore_unpatch.building.build import definitions
-from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import BREAKS, PATCH_FILE as SHAPE, RUNS, Finding, OnRelease, Related
-from mcore_unpatch.megatron import known, packed
-from mcore_unpatch.megatron.parts import LIBRARY
-from mcore_unpatch.megatron.versions import FOLDERS
+from mcore_unpatch.findings.finding import Finding, Related
+from mcore_unpatch.library.build import read_module
+from mcore_unpatch.megatron import api, known
+from mcore_unpatch.megatron.versions import FOLDERS, LIBRARY
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.sources.diffs import FileDiff, read
+from mcore_unpatch.scanner.sources.diffs import FileDiff, read
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.stacks.sources import MegatronSource
 
+SHAPE = "patch-file"
 _RULE = "MCU608"
 _OF_MEGATRON = re.compile(rf"(?:^|(?P<above>[^/]*)/)(?P<file>megatron/(?P<folder>{'|'.join(FOLDERS)})/.+)$", re.DOTALL)
 _WITHIN = re.compile(rf"^({'|'.join(FOLDERS)})/.+\.py$")  # of a diff that was made in the folder `megatron`
 _NUMBERED = re.compile(r"(\d{4})-")
+_TAKEN = re.compile(rb"\b([A-Za-z_]\w*)\s*[:=,)]")  # a field or a parameter
 APPLIES = "applies"
 DONE = "is in it already"
 FAILS = "does not apply"
@@ -72,6 +73,22 @@ def _are_comments(lines: Iterable[bytes]) -> bool:
     return any(changed) and all(not line or line.startswith(b"#") for line in changed)
 
 
+def brought(paths: Iterable[str], contents: Callable[[str], bytes]) -> dict[str, frozenset[str]]:
+    """By module of Megatron's: names that patch files may add to what its functions and classes take."""
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        try:
+            data = contents(path)
+        except (OSError, Unreadable):
+            continue
+        for file in read(data) if b"egatron" in data or "egatron" in path else ():
+            lines = [line for line in file.text if line.startswith(b"+") and not line.startswith(b"+++")]
+            if lines and (name := _names(file, about=True)[1]):
+                words = _TAKEN.findall(b"\n".join(lines))
+                found.setdefault(_module(name), set()).update(word.decode() for word in words)
+    return {module: frozenset(names) for module, names in found.items()}
+
+
 def _names(file: FileDiff, about: bool = False) -> tuple[str, str]:
     """The file's names below the folder that holds `megatron`, before and after; empty for another file.
 
@@ -96,10 +113,8 @@ def _module(file: str) -> str:
 
 def _placed(module: str, name: str) -> str:
     """The dotted name of a definition; a method whose class is out of sight belongs to the one class that has it."""
-    library = packed.library()
-    if name and "." not in name and module not in library.modules_with(name):
-        owners = [owner for owner in library.owners(name) if owner.rpartition(".")[0] == module]
-        name = f"{owners[0].rpartition('.')[2]}.{name}" if len(owners) == 1 else name
+    if name and "." not in name and not api.in_module(module, name) and (owner := api.owner_in(module, name)):
+        name = f"{owner}.{name}"
     return f"{module}.{name}" if name else module
 
 
@@ -129,8 +144,8 @@ class _Scratch:
         if not name.endswith(".py") or not after.is_file():
             return [module]
         try:
-            then = definitions(LIBRARY, name, after.read_bytes())
-            now = definitions(LIBRARY, name, self._source.files.get(name, b""))
+            then = read_module(LIBRARY, name, after.read_bytes()).facts
+            now = read_module(LIBRARY, name, self._source.files.get(name, b"")).facts
         except UsageError:
             return [module]
         other = [name for name in {**now, **then} if now.get(name) != then.get(name) and name != module]
@@ -174,14 +189,18 @@ def _finding(
     source: MegatronSource | None,
 ) -> Finding:
     names = sorted(touched, key=lambda name: (touched[name], name))
-    label = f"megatron-core {source.label}" if source is not None else ""
+    label = source.label if source is not None else ""
     said = [f"{count(number, 'file')} {fit}" for fit, number in fits.items()]
-    own = Verdict(Fate.STAYS, Reason.NOT_TRIED)
-    if source is not None:
-        own = Verdict(Fate.STAYS, Reason.FITS_NOT if fits[FAILS] else Reason.APPLIES, name=label)
-    if [*fits] == [DONE]:
-        own = Verdict(Fate.GOES, Reason.APPLIED, name=label)
-    outcome = [OnRelease(source.label, BREAKS if fits[FAILS] else RUNS, own.fate)] if source is not None else []
+    on = f"on megatron-core {label}: {', '.join(said)}" if said else ""
+    failed = f"does not apply to megatron-core {label} ({fits[FAILS]} of {sum(fits.values())} files)"
+    breaks = (failed,) if fits[FAILS] else ()
+    done = f"megatron-core {label} has all of these changes, and nothing is left to apply" if [*fits] == [DONE] else ""
+    does = what.partition(" in ")[0]
+    kept = f"It {does}; whether it applies was not tried: `--target-mcore PATH` tells, of the source that it is for"
+    if breaks:
+        kept = f"It {breaks[0]}; if it is for that source, make it anew"  # each says what the file does
+    elif source is not None:
+        kept = f"It {does}, and applies to megatron-core {label}"
     return Finding(
         rule=_RULE,
         path=path,
@@ -190,12 +209,14 @@ def _finding(
         end_line=touched[names[0]],
         target=names[0],
         shape=SHAPE,
-        message="; ".join(filter(None, [what, f"on {label}: {', '.join(said)}" if said else ""])),
+        message="; ".join(filter(None, [what, on])),
         related=tuple(Related(touched[name], "touches") for name in names[1:]),
         touches=tuple(names),
         in_test=is_test(path),
-        own=own,
-        outcomes=tuple(outcome),
+        breaks=breaks,
+        effect="breaks" if breaks else "",
+        upstream_has=done,
+        kept_because=kept,
         source=data.split(b"\n")[touched[names[0]] - 1].decode(errors="replace").rstrip("\r"),
     )
 

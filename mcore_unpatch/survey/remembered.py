@@ -11,22 +11,18 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import is_dataclass
-from enum import Enum
 from functools import cache
-from itertools import repeat
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import mcore_unpatch
 from mcore_unpatch import rewrites
-from mcore_unpatch.building.sources import cache_folder
 from mcore_unpatch.errors import FileError, UsageError
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import Assessment, Finding, Guard, Live, OnStacks, Related
+from mcore_unpatch.library.sources import cache_folder
 from mcore_unpatch.records import asdict, field, record
 from mcore_unpatch.repository.reading import replace_file
-from mcore_unpatch.sources.parsing import Unreadable
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _MOST_ENTRIES = 64
 _OFF = "MCORE_UNPATCH_NO_CACHE"
@@ -40,7 +36,6 @@ class SearchResult:
     findings: list[Finding] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)
     silenced: list[Finding] = field(default_factory=list)
-    in_tests: int = 0
 
 
 def folder(top: Path) -> Path | None:
@@ -79,8 +74,12 @@ def _bytes(path: str, read: Callable[[str], bytes]) -> bytes:
 def recall(place: Path, name: str) -> SearchResult | None:
     """What was kept under a name, if anything."""
     try:
-        found: SearchResult = made(_stored(place / name), SearchResult)
-        return found
+        data = _stored(place / name)
+        return SearchResult(
+            [finding_of(row) for row in data["findings"]],
+            [FileError(**row) for row in data["errors"]],
+            [finding_of(row) for row in data["silenced"]],
+        )
     except _NOT_KEPT:
         return None
 
@@ -110,26 +109,18 @@ def _store(file: Path, data: object) -> None:
         return
 
 
-def made(data: Any, kind: Any) -> Any:
-    """A value of a type, of what JSON kept of it."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is list:
-        return [made(one, inner[0]) for one in data]
-    if origin is tuple:
-        each = repeat(inner[0]) if inner[1:] == (...,) else inner
-        return tuple(made(one, of) for one, of in zip(data, each, strict=False))
-    if origin is UnionType:
-        return None if data is None else made(data, next(one for one in inner if one is not NoneType))
-    if isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
-        kinds = _types(kind)
-        values = data if isinstance(data, dict) else dict(zip(kinds, data, strict=True))  # a named tuple is a list
-        return kind(**{name: made(value, kinds[name]) for name, value in values.items()})
-    return kind(data) if isinstance(kind, type) and issubclass(kind, Enum) else data
-
-
-@cache
-def _types(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def finding_of(data: dict[str, object]) -> Finding:
+    """A finding as it was before it was written down."""
+    live = dict(data["live"])  # type: ignore[call-overload]
+    guards = tuple(Guard(**{**row, "rules_out": tuple(row["rules_out"])}) for row in live["guards"])
+    lives = Live(tuple(live["releases"]), live["newer"], tuple(live["depends"]), guards)
+    related = tuple(Related(**row) for row in data["related"])  # type: ignore[attr-defined]
+    names = ("steps", "breaks", "fails", "callers", "asked", "affected", "touches")
+    texts: dict[str, tuple[str, ...]] = {name: tuple(data[name]) for name in names}  # type: ignore[arg-type]
+    known = dict(data["assessment"])  # type: ignore[call-overload]
+    stacks = tuple(OnStacks(tuple(row["stacks"]), row["outcome"], row["verdict"]) for row in known["on_stacks"])
+    assessment = Assessment(**{**known, "on_stacks": stacks})
+    return Finding(**{**data, "live": lives, "related": related, "assessment": assessment, **texts})  # type: ignore[arg-type]
 
 
 @cache

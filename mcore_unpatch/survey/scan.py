@@ -8,7 +8,8 @@ from pathlib import Path
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.repository.paths import from_here
 from mcore_unpatch.stacks.sources import INFO
-from mcore_unpatch.survey.core import no_collection
+from mcore_unpatch.survey import places
+from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 
@@ -30,7 +31,7 @@ def report_of(survey: Survey) -> Report:
         report.only = "new"
     elif options.lock is not None:
         report.only = "unpinned"
-    report.fixes_known, report.in_tests = options.fixes, survey.in_tests
+    report.fixes_known = options.fixes
     if options.fixes:
         from mcore_unpatch.survey import fixes
 
@@ -40,7 +41,9 @@ def report_of(survey: Survey) -> Report:
             report.proposed = lambda: fixes.proposed(survey, before)
 
         def complete() -> list[Finding]:
-            return fixes.assessed(survey) if fixable else before
+            known = fixes.assessed(survey) if fixable else before
+            project = survey.project()
+            return places.with_places(known, survey.whole.own, survey.everything, project, found.shown)
 
         survey.findings = (
             survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before
@@ -54,7 +57,7 @@ def report_of(survey: Survey) -> Report:
         )
 
     report.done = shown(survey.done)
-    told = shown(survey.findings)
+    told = [*shown(survey.findings), *shown(survey.possible)]
     if options.baseline is not None:
         from mcore_unpatch.gate import baseline
 
@@ -64,5 +67,6 @@ def report_of(survey: Survey) -> Report:
         # Of what is new since the base, a baseline accepts what the change itself writes into it.
         told = beyond if survey.accepted is None else baseline.subtract(told, survey.accepted, *place)[0]
         report.notes += surplus
-    report.findings = told
+    report.findings = [finding for finding in told if options.reports(finding)]
+    report.possible = len(told) - len(report.findings)
     return report

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mcore_unpatch.records import record
 from mcore_unpatch.stacks.at_hand import Sources, cut, diff
-from mcore_unpatch.upgrade.run import PatchRow, UpgradeReport
+from mcore_unpatch.upgrade.fates import Fate
+from mcore_unpatch.upgrade.run import UpgradeReport
 
 
 @record
@@ -19,18 +20,21 @@ class Changes:
     own: str
 
 
-def changes(row: PatchRow, report: UpgradeReport, sources: Sources) -> Changes | None:
+def changes(fate: Fate, report: UpgradeReport, sources: Sources) -> Changes | None:
     """What became of a copied function on both sides; None where a source is missing."""
-    copied = row.copied
-    if copied is None:
+    case, copied = fate.case, fate.copy
+    if case is None or copied is None or fate.target.before is None or fate.target.after is None:
         return None
-    base = sources.text(copied.release, copied.before)
-    theirs = sources.text(report.next.label, copied.after)
+    base = sources.text(copied.release, fate.target.before.name)
+    theirs = sources.text(report.new.label, fate.target.after.name)
     if base is None or theirs is None:
         return None
-    text = (Path(report.scanned.top) / copied.path).read_text(encoding="utf-8")
-    ours = cut(text.splitlines(keepends=True), copied.function)
+    assert case.new.function is not None and case.new.home is not None
+    path = case.new.home.model.path
+    text = (Path(report.scanned.top) / path).read_text(encoding="utf-8")
+    ours = cut(text.splitlines(keepends=True), case.new.function)
+    name = getattr(case.new.function, "name", "")
     # The function under the name the copy has, so that the name is no difference.
-    base, theirs = (re.sub(r"(?<=\bdef )\w+", copied.function.name, each, count=1) for each in (base, theirs))
-    then, now = f"megatron-core {copied.release}", f"megatron-core {report.next.label}"
-    return Changes(copied.release, diff(base, theirs, then, now), diff(base, ours, then, copied.path))
+    base, theirs = (re.sub(r"(?<=\bdef )\w+", name, each, count=1) for each in (base, theirs))
+    then, now = f"megatron-core {copied.release}", f"megatron-core {report.new.label}"
+    return Changes(copied.release, diff(base, theirs, then, now), diff(base, ours, then, path))

@@ -210,16 +210,18 @@ def read(file: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _load(file: Path) -> dict[str, Any]:
-    text = reading.required(file)
     try:
+        text = reading.read(file).decode()
         if file.suffix == ".toml":
-            data: Any = tomllib.loads(text.decode())
+            data = tomllib.loads(text)
         elif file.suffix in (".yaml", ".yml"):
             import yaml  # type: ignore[import-untyped, unused-ignore]
 
             data = yaml.safe_load(text)
         else:
             data = json.loads(text)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except ImportError:
         raise UsageError(f"{file}: reading YAML needs PyYAML; install it, or pass JSON or TOML.") from None
     except Exception as error:

@@ -14,8 +14,14 @@ KEPT = "megatron.core.shapes.kept.<locals>.wrapper"
 PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
     "nothing": ("", []),
     "method": ("shapes.Shape.forward = patches.mine", [("method", FORWARD, MINE)]),
+    "static": ("shapes.Shape.unit = staticmethod(patches.mine)", [("method", "shapes.Shape.unit", MINE)]),
+    "class method": ("shapes.Shape.forward = classmethod(patches.mine)", [("method", FORWARD, MINE)]),
+    "bound": ("shapes.Shape.forward = types.MethodType(patches.mine, 1)", [("method", FORWARD, MINE)]),
+    "property over assigned": ("shapes.Shape.color = property(patches.mine)", [("added", "shapes.Shape.color", MINE)]),
     "property": ("shapes.Shape.forward = property(patches.mine)", [("method", FORWARD, MINE)]),
     "partial": ("shapes.Shape.forward = functools.partial(patches.mine)", [("method", FORWARD, MINE)]),
+    "cached": ("shapes.Shape.forward = functools.cache(patches.mine)", [("method", FORWARD, MINE)]),
+    "callable": ("shapes.Shape.forward = patches.Callable(patches.mine)", [("method", FORWARD, MINE)]),
     "wrapped": (
         "shapes.Shape.forward = patches.around(shapes.Shape.forward)",
         [("method", FORWARD, "ours.patches.around.<locals>.wrapped")],
@@ -24,6 +30,11 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "import contextlib; shapes.Shape.forward = contextlib.contextmanager(iter)([0])(patches.mine)",
         [("method", FORWARD, MINE)],
     ),
+    "own method, decorated by Python": (
+        "import contextlib; shapes.Shape.forward = contextlib.contextmanager(iter)([0])(shapes.Shape.forward)",
+        [("method", FORWARD, "a decorator of contextlib")],
+    ),
+    "imported, with a definition beside": ("shapes.width = patches.mine", [("function", "shapes.width", MINE)]),
     "own method, own decorator": (
         "shapes.Shape.forward = shapes.kept(shapes.Shape.forward)",
         [("method", FORWARD, KEPT)],
@@ -32,16 +43,25 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
     "inner class": ("shapes.Shape.Edge.turn = patches.mine", [("method", "shapes.Shape.Edge.turn", MINE)]),
     "dataclass": ("shapes.Point.__init__ = patches.mine", [("added", "shapes.Point.__init__", MINE)]),
     "method switched off": ("shapes.Shape.forward = None", [("method", FORWARD, NOTHING)]),
+    "method that is a number": ("shapes.Shape.forward = 3", [("method", FORWARD, "builtins.int")]),
+    "decorated, switched off": ("shapes.area = None", [("function", "shapes.area", NOTHING)]),
     "assigned, switched off": ("shapes.switched = None", []),
     "added method": ("shapes.Shape.extra = patches.mine", [("added", "shapes.Shape.extra", MINE)]),
     "added of Python": ("shapes.Shape.extra = len", []),
+    "added data": ("shapes.Shape.extra = 3", []),
+    "added function": ("shapes.extra = patches.mine", [("added", "shapes.extra", MINE)]),
     "decorated": ("shapes.area = patches.mine", [("function", "shapes.area", MINE)]),
     "decorated again": ("shapes.area = shapes.kept(shapes.area)", []),
     "one of two definitions": ("shapes.fast = patches.mine", [("function", "shapes.fast", MINE)]),
     "assigned": ("shapes.switched = shapes.area", []),
+    "assigned by us": ("shapes.switched = patches.mine", [("imported", "shapes.switched", MINE)]),
     "function": (
         "import ours.taken, theirs; shapes.plain = patches.mine",
         [("function", "shapes.plain", MINE), ("stale", "users.plain", PLAIN), ("stale", "theirs.plain", PLAIN)],
+    ),
+    "function, beside modules that are none": (
+        "import sys; sys.modules |= {'blocked': None, 'odd': 3, 'slots': object()}; shapes.plain = patches.mine",
+        [("function", "shapes.plain", MINE), ("stale", "users.plain", PLAIN)],
     ),
     "class": (
         "import theirs; shapes.Shape = patches.Shape",
@@ -72,20 +92,38 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "import sys; sys.modules['megatron.core.fake'] = types.ModuleType('megatron.core.fake')",
         [("module", "fake", "megatron.core.fake")],
     ),
+    "what is no module": (
+        "import sys; sys.modules['megatron.core.fake'] = patches.Callable(1)",
+        [("module", "fake", "ours.patches.Callable")],
+    ),
     "of Python": (
         "shapes.plain = len",
         [("function", "shapes.plain", "builtins.builtin_function_or_method"), ("stale", "users.plain", PLAIN)],
     ),
+    "of Python over a decorated one": ("shapes.area = len", []),
     "opaque": ("shapes.area = patches.Opaque()", [("function", "shapes.area", "ours.patches.Opaque")]),
     "a mock beside Megatron's own mocks": ("from unittest import mock; engine.Narrow = mock.MagicMock()", []),
     "a mock of a function beside them": (
         "from unittest import mock; engine.run = mock.MagicMock()",
         [("function", "engine.run", "unittest.mock.MagicMock")],
     ),
+    "a mock of a class": (
+        "from unittest import mock; shapes.Shape = mock.MagicMock()",
+        [("function", "shapes.Shape", "unittest.mock.MagicMock"), ("stale", "users.Shape", SHAPE)],
+    ),
     "a class inside a class": (
         "shapes.Shape.Edge = type('Edge', (), {'__module__': 'megatron.core.shapes', '__qualname__': 'Shape.Edge'})",
         [],
     ),
+    "an added mock": (
+        "from unittest import mock; shapes.extra = mock.MagicMock()",
+        [("added", "shapes.extra", "unittest.mock.MagicMock")],
+    ),
+    "a mock of what is imported": (
+        "from unittest import mock; shapes.length = mock.MagicMock()",
+        [("imported", "shapes.length", "unittest.mock.MagicMock")],
+    ),
+    "an added function of Python's": ("import textwrap; shapes.extra = textwrap.dedent", []),
     "a generated method": ("exec('def extra(self): pass', vars(shapes)); shapes.Shape.extra = shapes.extra", []),
     "wrappers that hold each other": (
         "shapes.Shape.forward = patches.holding_each_other()",
@@ -97,7 +135,7 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
     ),
 }
 # What decorators keep of a function: who wrote that one is named, not the class of the decorator.
-for kept in ("__wrapped__", "__func__", "fn", "_torchdynamo_orig_callable"):
+for kept in ("__wrapped__", "__func__", "func", "fget", "fn", "_fn", "_torchdynamo_orig_callable", "_init_fn"):
     PATCHES[f"held as {kept}"] = (
         f"shapes.Shape.forward = patches.Holder({kept!r}, patches.mine)",
         [("method", FORWARD, MINE)],
@@ -208,6 +246,29 @@ rows = [[one.name.removeprefix("megatron.core."), one.by.name, one.moment, *one.
         audit.audit(files=False).rebindings]
 said = [rows, same]
 """
+FILES = """
+import hashlib, os, sys
+from base64 import urlsafe_b64encode
+from pathlib import Path
+top = Path(megatron.core.__file__).parents[2]
+def digest(name):
+    return "sha256=" + urlsafe_b64encode(hashlib.sha256((top / name).read_bytes()).digest()).rstrip(b"=").decode()
+rows = [f"megatron/core/{name}.py,{digest(f'megatron/core/{name}.py')},1" for name in ("__init__", "lines", "model")]
+rows += ["megatron/core/shapes.py,sha256=AAAA,1", "megatron/core/gone.py,sha256=AAAA,1", "", "other/gone.py,sha256=A,1",
+         "megatron/core/unhashed.txt,,", "megatron/core/md5.py,md5=AAAA,1"]
+folder = top / "megatron_core-0.19.2.dist-info"
+def told():
+    report = audit.audit()
+    return [[str(one) for one in report.deviations], report.notes]
+without = told()
+folder.mkdir()
+(folder / "METADATA").write_text("Metadata-Version: 2.1\\nName: megatron-core\\nVersion: 0.19.2\\n")
+no_record = told()
+(folder / "RECORD").write_text("\\n".join(rows) + "\\n")
+(top / "megatron/core/unhashed.txt").write_text("")
+(top / "megatron/core/md5.py").write_text("")
+said = [without, no_record, told()]
+"""
 OTHER_PROGRAMS = {
     "order": ORDER,
     "one installer": ONE_INSTALLER,
@@ -215,6 +276,7 @@ OTHER_PROGRAMS = {
     "expect": EXPECTED,
     "models": MODELS,
     "watch": WATCHED,
+    "files": FILES,
 }
 
 
@@ -304,3 +366,17 @@ def test_a_watch(said: dict[str, Any]) -> None:
         "yields",
     ]
     assert same is True
+
+
+def test_files_beside_their_record(said: dict[str, Any]) -> None:
+    nowhere = [[], ["megatron-core was not installed from a wheel, so its files cannot be compared with one."]]
+    assert said["files"][:2] == [nowhere, nowhere]
+    assert said["files"][2] == [
+        [
+            "megatron/core/shapes.py differs from the wheel",
+            "megatron/core/gone.py is missing, though the wheel has it",
+            "megatron/core/engine.py is not in the wheel",
+            "megatron/core/users.py is not in the wheel",
+        ],
+        [],
+    ]

@@ -17,6 +17,15 @@ PRELUDE = """
             return f"{type(error).__name__}: {error}"
         return ""
 """
+CLEAN = """
+    said = [tried(audit.forbid), tried(audit.forbid, "GPTModel", "megatron.core.parallel_state"),
+            tried(audit.expect, "GPTModel._postprocess"), tried(audit.forbid, "GPTModle")]
+"""
+PATCHED = """
+    GPTModel._postprocess = my_postprocess
+    said = [tried(audit.forbid, "GPTModel"), tried(audit.forbid, "TransformerBlock", "GPTModel.forward"),
+            tried(audit.expect, "GPTModel._postprocess"), tried(audit.expect, "GPTModel._postprocess", by="verl")]
+"""
 CHUNKS = """
     world()
     chunks = [build(Setting("gpt")), build(Setting("gpt"))]
@@ -25,16 +34,6 @@ CHUNKS = """
     chunks[1]._postprocess = types.MethodType(my_postprocess, chunks[1])
     both = tried(audit.expect, "GPTModel._postprocess", model=chunks)
     said = [one, both, tried(audit.forbid, "GPTModel", model=chunks)]
-"""
-MODEL = """
-    world()
-    def watch_layers(module, args):
-        return None
-    model = [build(Setting("gpt")), build(Setting("gpt"))]
-    model[1].forward = types.MethodType(my_postprocess, model[1])
-    model[0].output_layer = torch.nn.Linear(4, 4)
-    model[0].decoder.layers[1].register_forward_pre_hook(watch_layers)
-    said = audit.audit(model, files=False).to_json()
 """
 HOOK = """
     from megatron.core.transformer.module import Float16Module
@@ -88,8 +87,23 @@ GUARD = """
 
 @pytest.fixture(scope="module", params=RELEASES)
 def said(request: pytest.FixtureRequest, processes: None) -> dict[str, Any]:
-    programs = {"chunks": CHUNKS, "model": MODEL, "hook": HOOK, "guard": GUARD}
+    programs = {"clean": CLEAN, "patched": PATCHED, "chunks": CHUNKS, "hook": HOOK, "guard": GUARD}
     return in_forks(request.param, {name: PRELUDE + code for name, code in programs.items()})
+
+
+def test_on_a_clean_megatron(said: dict[str, Any]) -> None:
+    nothing, named, absent, unknown = said["clean"]
+    assert (nothing, named) == ("", "")
+    assert absent == "AuditError: A patch that this job expects is absent:\n  GPTModel._postprocess is Megatron's own"
+    assert unknown.startswith("ValueError: GPTModle is no name of the Megatron in this process")
+
+
+def test_the_error_names_the_culprit(said: dict[str, Any]) -> None:
+    forbidden, others, expected, of_another = said["patched"]
+    assert "GPTModel._postprocess is rebound, by" in forbidden
+    assert "my_postprocess (patched:" in forbidden
+    assert (others, expected) == ("", "")
+    assert "GPTModel._postprocess is not verl's" in of_another
 
 
 def test_on_every_chunk(said: dict[str, Any]) -> None:
@@ -97,18 +111,6 @@ def test_on_every_chunk(said: dict[str, Any]) -> None:
     assert "GPTModel._postprocess is Megatron's own on chunk 1 of 2" in one
     assert both == ""
     assert "is bound over on instances (2: chunk0, ...)" in forbidden
-
-
-def test_what_is_bound_swapped_and_registered_on_a_model(said: dict[str, Any]) -> None:
-    report = said["model"]
-    gpt = "megatron.core.models.gpt.gpt_model.GPTModel"
-    assert {(one["kind"], one["name"], *one["where"]) for one in report["deviations"]} == {
-        ("instance", f"{gpt}.forward", "chunk1"),
-        ("submodule", f"{gpt}.output_layer", "chunk0"),
-    }
-    (hook,) = report["hooks"]
-    assert (hook["path"], hook["kind"]) == ("chunk0.decoder.layers.1", "forward pre-hook")
-    assert hook["by"]["name"].endswith("watch_layers")
 
 
 def test_where_the_hook_is_lost(said: dict[str, Any]) -> None:

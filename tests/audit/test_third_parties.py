@@ -1,6 +1,7 @@
 """Real third parties in real processes: each of their patches is named, with their file and line.
 
-Only what cannot be installed or run here is stood in for: veRL's device helpers and kernel.
+Only libraries that cannot be installed or run here are stood in for: veRL's device helpers and kernel, and what
+mcore-bridge imports besides Megatron (transformers, peft and their like).
 """
 
 import re
@@ -46,6 +47,35 @@ LIGER = """
     apply_liger_kernel_to_megatron(rms_norm=True, cross_entropy=True, swiglu=True)
     said = audit.audit(files=False).to_json()
 """
+BRIDGE = """
+    import importlib, sys, types
+    from importlib.machinery import ModuleSpec
+    from unittest.mock import MagicMock
+    # Megatron is imported first, so that it sees no stand-in.
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    import megatron.core.inference.contexts, megatron.core.extensions.transformer_engine
+    class Absent:
+        def find_spec(self, name, path=None, target=None):
+            return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in {absent} else None
+        def create_module(self, spec):
+            module = MagicMock(name=spec.name)
+            module.__path__, module.__spec__, module.__name__, module.__version__ = [], spec, spec.name, "9.0.0"
+            return module
+        def exec_module(self, module):
+            pass
+    sys.meta_path.append(Absent())
+    # Its __init__ runs all patches, and the first need Transformer Engine.
+    package = sys.modules["mcore_bridge"] = types.ModuleType("mcore_bridge")
+    package.__path__ = ["{folder}/mcore_bridge"]
+    patcher = importlib.import_module("mcore_bridge.patcher")
+    for name in ("_patch_mrope", "_patch_mtp", "_patch_moe_expert_bias_padding_mask"):
+        getattr(patcher, name)()
+    said = audit.audit(files=False).to_json()
+"""
+LIBRARIES = (
+    "peft", "transformers", "modelscope", "safetensors", "accelerate", "transformer_engine", "huggingface_hub",
+    "datasets",
+)  # fmt: skip
 
 
 def patches(report: dict[str, Any], package: str) -> dict[str, str]:
@@ -95,3 +125,15 @@ def test_liger(processes: None) -> None:
         "transformer.transformer_block.LayerNormImpl",
     } <= set(seen)
     assert all(one["by"]["package"] == "liger_kernel" for one in report["deviations"] if one["kind"] != "stale")
+
+
+def test_mcore_bridge(processes: None) -> None:
+    folder = unpacked("mcore-bridge", "1.6.5")
+    report = in_forks("0.19.2", {"bridge": BRIDGE.format(absent=set(LIBRARIES), folder=folder)})["bridge"]
+    seen = patches(report, "mcore_bridge")
+    patcher = folder / "mcore_bridge" / "patcher.py"
+    router = seen["transformer.moe.router.TopKRouter._apply_expert_bias"]
+    assert router == line_of(patcher, " *def _apply_expert_bias")
+    assert "models.common.embeddings.rope_utils.apply_rotary_pos_emb" in seen
+    stale = [one["name"] for one in report["deviations"] if one["kind"] == "stale"]
+    assert "megatron.core.models.common.embeddings.apply_rotary_pos_emb" in stale

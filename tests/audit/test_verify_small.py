@@ -91,7 +91,16 @@ def test_the_worst_of_several_tensors_is_the_row() -> None:
     assert _row(Setting("GPT"), "gradients", truth, truth, truth, 1e-4).verdict == "holds"
 
 
-OURS = ("tensor_model_parallel_size", "params_dtype", "fp8_recipe", "hidden_dropout", "num_moe_experts", "bf16")
+# A field for each word that says where and how fast.
+OURS = (
+    "tensor_model_parallel_size", "params_dtype", "cross_entropy_fusion_impl", "recompute_method", "fp8_recipe",
+    "fp4", "offload_modules", "overlap_dispatch_backward_with_experts_wgrad", "cuda_graph_use_single_mempool",
+    "deallocate_pipeline_outputs", "batch_p2p_comm", "hidden_dropout", "deterministic_mode", "init_method_std",
+    "barrier_with_L1_time", "attention_backend", "num_moe_experts", "timers", "delay_wgrad_compute",
+    "defer_embedding_wgrad_compute", "bf16", "fp16", "persist_layer_norm",
+    "num_microbatches_with_partial_activation_checkpoints", "grad_scale_func", "enable_autocast",
+    "inference_rng_tracker", "tp_comm_bulk_wgrad", "cpu_offloading", "perform_initialization",
+)  # fmt: skip
 
 
 def test_what_says_where_and_how_fast_is_left_out(tmp_path: Path) -> None:
@@ -112,11 +121,16 @@ def test_what_says_where_and_how_fast_is_left_out(tmp_path: Path) -> None:
     ("given", "small"),
     [
         ({"num_attention_heads": 32, "num_query_groups": 8}, {"num_attention_heads": 4, "num_query_groups": 1}),
+        ({"num_attention_heads": 8, "num_query_groups": 4}, {"num_attention_heads": 4, "num_query_groups": 2}),
         ({"num_attention_heads": 2}, {"num_attention_heads": 2, "num_query_groups": 2, "hidden_size": 32}),
         ({"hidden_size": 4096, "ffn_hidden_size": 16384}, {"ffn_hidden_size": 256}),
+        ({"hidden_size": 4096, "ffn_hidden_size": 64}, {"ffn_hidden_size": 16}),
+        ({"ffn_hidden_size": 64}, {"ffn_hidden_size": 64}),
+        ({"num_layers": 1}, {"num_layers": 1}),
         ({"num_layers": 61}, {"num_layers": 2}),
         ({"kv_channels": 128, "softmax_scale": 1.0, "window_size": [1, 1]}, {"hidden_size": 64}),
         ({"use_mup": True, "mup_base_hidden_size": 9}, {"use_mup": True, "mup_base_hidden_size": 32}),
+        ({"mup_base_hidden_size": 9}, {}),
     ],
 )
 def test_the_small_model_has_the_same_proportions(given: dict[str, Any], small: dict[str, Any], tmp_path: Path) -> None:
@@ -143,14 +157,27 @@ def test_a_file_of_values_that_is_none(tmp_path: Path, name: str, text: str | No
 
 
 @pytest.mark.parametrize(
+    ("name", "text"), [("c.toml", "num_layers = 1"), ("c.yaml", "num_layers: 1"), ("c.yml", "num_layers: 1")]
+)
+def test_the_formats_of_a_file_of_values(tmp_path: Path, name: str, text: str) -> None:
+    if name != "c.toml":
+        pytest.importorskip("yaml")
+    (tmp_path / name).write_text(text)
+    assert models.read(tmp_path / name)[0]["num_layers"] == 1
+
+
+@pytest.mark.parametrize(
     ("setting", "expected"),
     [
         (Setting("GPT"), {"num_layers": 2, "mtp_num_layers": None, "params_dtype": torch.float32, "bf16": False}),
         (Setting("Hybrid", hybrid=True), {"num_layers": 4, "mtp_num_layers": None}),
         (Setting("MTP", mtp=True), {"mtp_num_layers": 1, "mtp_loss_scaling_factor": 0.3, "num_layers": 2}),
+        (Setting("MTP", mtp=True, values={"mtp_num_layers": 2}), {"mtp_num_layers": 2}),
         (Setting("given", values={"mtp_num_layers": 2, "num_layers": 3}), {"mtp_num_layers": None, "num_layers": 3}),
         (Setting("half", dtype="bfloat16"), {"params_dtype": torch.bfloat16, "bf16": True, "fp16": False}),
+        (Setting("half", dtype="float16"), {"params_dtype": torch.float16, "bf16": False, "fp16": True}),
         (Setting("split", tp=2, cp=2), {"tensor_model_parallel_size": 2, "context_parallel_size": 2}),
+        (Setting("other", values={"hidden_size": 32, "num_attention_heads": 2}), {"hidden_size": 32}),
     ],
 )
 def test_the_configuration_of_a_setting(setting: Setting, expected: dict[str, Any]) -> None:
@@ -162,6 +189,24 @@ def test_the_configuration_of_a_setting(setting: Setting, expected: dict[str, An
     assert {name: getattr(config, name) for name in always} == always
 
 
+def test_a_batch_is_the_same_every_time_and_split_over_ranks() -> None:
+    whole = models.batch(Setting("GPT", vocab=10), 0)
+    assert {name: tuple(value.shape) for name, value in whole.items() if value is not None} == dict.fromkeys(
+        ("input_ids", "position_ids", "labels", "loss_mask"), (2, 16)
+    )
+    assert whole["attention_mask"] is None
+    assert whole["position_ids"].tolist() == [list(range(16))] * 2
+    assert whole["loss_mask"].min() == 1
+    assert 0 <= min(whole[name].min() for name in ("input_ids", "labels")) < 2
+    assert 8 <= max(whole[name].max() for name in ("input_ids", "labels")) < 10
+    again = models.batch(Setting("GPT", vocab=10), 0)
+    assert all(torch.equal(whole[name], again[name]) for name in ("input_ids", "labels"))
+    assert not torch.equal(whole["input_ids"], whole["labels"])
+    second = models.batch(Setting("GPT", cp=2, vocab=10), 1)
+    assert second["position_ids"].tolist() == [list(range(4, 12))] * 2
+    assert torch.equal(second["labels"], whole["labels"][:, 4:12])
+
+
 def test_what_rounding_may_do() -> None:
     eps = torch.finfo(torch.float32).eps
     assert measure.tolerance(torch.float32, 16) == eps * 12
@@ -171,3 +216,13 @@ def test_what_rounding_may_do() -> None:
     assert measure.distance(three, four) == 0.25
     assert measure.distance(three, four, floor=10.0) == 0.1
     assert measure.distance(three, torch.zeros(1)) == 3.0
+
+
+def test_a_row_holds_fails_or_was_not_measured() -> None:
+    assert [row.verdict for row in ROWS] == ["holds", "FAILS", "not run"]
+    assert Row("GPT", "loss", 1.0, 1.0).verdict == "holds"
+    assert Row("GPT", "loss").verdict == "holds"
+    assert Row("GPT", "loss", float("nan"), 1.0).verdict == "FAILS"
+    assert measure._excess(Row("GPT", "loss", 1.0, 4.0)) == 0.25
+    assert measure._excess(Row("GPT", "loss", 1.0)) == measure._excess(Row("GPT", "loss", float("nan"), 1.0))
+    assert measure._excess(Row("GPT", "loss", 1.0)) == float("inf")

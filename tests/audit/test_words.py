@@ -7,12 +7,29 @@ from typing import Any
 
 import pytest
 
+from mcore_unpatch.audit.hook import HookOutcome
 from mcore_unpatch.audit.origin import CodeOrigin
 from mcore_unpatch.audit.report import AuditReport, Deviation, ModelHook, Rebinding, differences, join, load, this_rank
 from mcore_unpatch.errors import UsageError
 
 FORWARD, UTIL = "megatron.core.gpt.GPT.forward", "megatron.core.utils.f"
 BY = CodeOrigin("verl.patch.forward", "/verl/patch.py", 3, "verl")
+
+
+@pytest.mark.parametrize(
+    ("deviation", "text"),
+    [
+        (Deviation("method", FORWARD, BY), f"{FORWARD} is rebound, by verl.patch.forward (/verl/patch.py:3)"),
+        (ModelHook("", "forward hook", CodeOrigin("a")), "the model itself: forward hook, by a"),
+        (ModelHook("x.y", "forward hook", CodeOrigin("a")), "x.y: forward hook, by a"),
+        (Rebinding(UTIL, CodeOrigin("a"), "f returned", ("a.py:1 in f", "b")), f"{UTIL}: rebound at a.py:1 in f, to a"),
+        (Rebinding(UTIL, CodeOrigin("a"), "f returned"), f"{UTIL}: rebound at f returned, to a"),
+        (HookOutcome("called"), "The hook works: the processor was called."),
+        (HookOutcome("ignores", "f", "Do it."), "The hook is lost: f ignores output_processor. Do it."),
+    ],
+)
+def test_one_line(deviation: object, text: str) -> None:
+    assert str(deviation) == text
 
 
 def test_a_report() -> None:

@@ -34,7 +34,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _more_of_the_same(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Tests on the older release whose every setting another case of the same test has there, in some combination."""
+    """Tests on the older release whose every setting another case of the same test has there, in some combination.
+
+    What differs between releases is how Megatron comes to us. The newest has every combination, and with `--every-case`
+    the older one too.
+    """
     settings = defaultdict(dict)
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.path.is_relative_to(HERE):
@@ -58,11 +62,14 @@ def _of_further_compilers(items: list[pytest.Item]) -> list[pytest.Item]:
     first = {"card": (90, "gfx942"), "dtype": ("bf16",), "kind": (2,), "compiler": ("aot_eager",)}
     given = [(item, item.callspec.params) for item in items if hasattr(item, "callspec")]
     compiled = [(item, own) for item, own in given if "card" in own or "compiler" in own]
-    return [item for item, own in compiled if any(own.get(name, some[0]) not in some for name, some in first.items())]
+    return [
+        item for item, own in compiled if any(own.get(name, known[0]) not in known for name, known in first.items())
+    ]
 
 
 @pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest) -> str:
+    """Each megatron-core release the promises are held to."""
     return str(request.param)
 
 
@@ -84,6 +91,7 @@ def _as_built_without_cuda() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _under_other_conditions() -> Iterator[None]:
+    """What `make margins` asks for."""
     from harness.margins import conditions
 
     with conditions():

@@ -7,16 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.building.build import build
-from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding, Report
-from mcore_unpatch.library.detailed import Detailed, Releases
+from mcore_unpatch.findings.rules import Selection
+from mcore_unpatch.library.build import build
+from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.megatrons import Megatrons
-from mcore_unpatch.megatron.parts import LIBRARY
-from mcore_unpatch.megatron.versions import NEWEST, parse_version
+from mcore_unpatch.megatron.versions import LIBRARY, parse_version
 from mcore_unpatch.survey.scan import scan
-from mcore_unpatch.survey.search import Search
 from mcore_unpatch.survey.survey import ScanOptions
 
 CORE = "megatron.core"
@@ -45,30 +42,22 @@ def write_files(folder: Path, source: Source) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def small_release(label: str, text: str, elsewhere: str = "") -> Detailed:
+def small_release(label: str, text: str, elsewhere: str = "") -> Model:
     """A Megatron of one module of a few lines, `megatron.core.utils`, and of `megatron.core.elsewhere`."""
     texts = {"__init__": "", "utils": text, "elsewhere": elsewhere}
-    files = [(f"megatron/core/{name}.py", one.encode()) for name, one in texts.items()]
-    return Releases(build(LIBRARY, label, files)).at(0)
+    return build(LIBRARY, label, [(f"megatron/core/{name}.py", one.encode()) for name, one in texts.items()])
 
 
-def releases(*names: str) -> list[Detailed]:
+def releases(*names: str) -> list[Model]:
     """The models of some releases."""
     return [known.newest(parse_version(name)) for name in names]
-
-
-def searched(files: Mapping[str, bytes]) -> tuple[list[Finding], list[FileError]]:
-    """The findings in some files for the newest release, without a folder, and those that could not be analysed."""
-    there = {*files, *(path.rpartition("/")[0] for path in files)}
-    search = Search(list(files), files.__getitem__, there.__contains__, lambda _: (NEWEST,), Megatrons())
-    return search(list(files))
 
 
 def scan_source(source: Source, **options: Any) -> Report:
     """Scan a repository made of these files."""
     with tempfile.TemporaryDirectory() as name:
         write_files(Path(name), source)
-        return scan([Path(name)], ScanOptions(**options))
+        return scan([Path(name)], ScanOptions(**{"jobs": 1, **options}))
 
 
 def found_in(source: Source, **options: Any) -> list[Finding]:
@@ -100,3 +89,8 @@ def lines_by_role(finding: Finding) -> dict[str, list[int]]:
     for item in finding.related:
         roles.setdefault(item.role, []).append(item.line)
     return roles
+
+
+def with_mocks() -> dict[str, Any]:
+    """Options that select every rule, mocks too."""
+    return {"selection": Selection.parse(["ALL"], [])}

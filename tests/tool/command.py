@@ -18,7 +18,6 @@ from prepared import run_prepared
 from typer.testing import CliRunner
 
 from mcore_unpatch.cli import app
-from mcore_unpatch.megatron import known
 
 CLEAN, FINDINGS, ERROR = 0, 1, 2
 MAIN = Path(__file__).with_name("main.py")
@@ -52,13 +51,8 @@ def commands() -> dict[str, Any]:
 
 def unpatch(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> Result:
     """Run the command in this process, from a folder; `env` is added to the environment."""
-    lent = dict(known._lent)  # a source that a command names speaks for its version as long as the process lives
-    try:
-        with contextlib.chdir(cwd):
-            result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
-    finally:
-        known._lent.clear()
-        known._lent.update(lent)
+    with contextlib.chdir(cwd):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
     return checked(Result(result.exit_code, result.stdout, result.stderr))
 
 

@@ -10,12 +10,8 @@ from typing import Any
 from mcore_unpatch.code.index import Index
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.reached import Guards, Reached
-from mcore_unpatch.effects.judge import Judge
-from mcore_unpatch.effects.records import Effect, Outcome
-from mcore_unpatch.effects.uses import Uses
-from mcore_unpatch.megatron import packed, parts
+from mcore_unpatch.megatron import packed
 from mcore_unpatch.patches.find import Finder
-from mcore_unpatch.patches.patch_files import patch_files
 from mcore_unpatch.patches.records import Patch
 
 RELEASES = packed.releases()
@@ -25,7 +21,7 @@ Files = str | Mapping[str, str]
 def index_of(files: Files) -> Index:
     """An index of some files; a text alone is `a.py`."""
     named = {"a.py": files} if isinstance(files, str) else files
-    return Index({path: dedent(text).encode() for path, text in named.items() if path.endswith(".py")})
+    return Index({path: dedent(text).encode() for path, text in named.items()})
 
 
 def names_of(files: Files) -> Names:
@@ -65,23 +61,3 @@ def span(truths: list[bool | None]) -> str:
     ends = ["" if alive[0] == 0 else RELEASES[alive[0]].label, ""]
     ends[1] = "later" if alive[-1] == len(truths) - 1 else RELEASES[alive[-1]].label
     return " ... ".join(ends).strip()
-
-
-def effects(files: Files, old: str, new: str) -> list[Effect]:
-    """What a step does to some files, to their patches and to their other uses, what runs as written left out."""
-    names = names_of(files)
-    patches = Finder(names).all()
-    diffs = (
-        {}
-        if isinstance(files, str)
-        else {path: text.encode() for path, text in files.items() if path.endswith(".patch")}
-    )
-    judge, release = (
-        Judge(names, patches, patch_files(diffs, names.library), parts.HOOK[0], parts.TAKEN),
-        packed.details().release,
-    )
-    found = [one for patch in patches for one in judge.step(patch, release(old), release(new))]
-    modules = (names.index.module(path) for path in names.index.sources)
-    uses = Uses(judge)
-    found += [one for module in modules if module is not None for one in uses.step(module, release(old), release(new))]
-    return [one for one in found if one.kind != Outcome.NONE]

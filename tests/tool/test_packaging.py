@@ -61,17 +61,17 @@ def parents(package: str) -> list[str]:
     return [".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1)]
 
 
-@pytest.mark.parametrize("name", ["mcore_unpatch.codemods", "mcore_unpatch.compat", "mcore_unpatch.megatron.known"])
+@pytest.mark.parametrize("name", ["mcore_unpatch.codemods", "mcore_unpatch.compat", "mcore_unpatch.megatron.api"])
 def test_subpackages_import_under_one_name(name: str) -> None:
     assert importlib.import_module(name).__name__ == name
 
 
 def test_data_files_are_installed() -> None:
     from mcore_unpatch.findings.rules import rules
-    from mcore_unpatch.megatron import known, packed
+    from mcore_unpatch.megatron import api, known
 
-    assert packed.library().symbol("megatron.core.models.gpt.GPTModel")
-    assert known.newest((0, 19)).taken("megatron.core.models.gpt.gpt_model.GPTModel._postprocess")
+    assert api.lookup("megatron.core.models.gpt.GPTModel")
+    assert known.newest((0, 19)).called_with("megatron.core.models.gpt.gpt_model.GPTModel._postprocess")
     assert "MCU101" in rules()
 
 
@@ -94,11 +94,11 @@ def test_dependencies_are_the_promised_ones() -> None:
 @needs_checkout
 def test_the_page_of_rules_is_up_to_date_and_has_the_anchor_of_every_link() -> None:
     """SARIF, `explain` and `explain --url` give these links."""
-    text = (ROOT / "docs" / "reference" / "rules.md").read_text()
+    text = (ROOT / "docs" / "rules.md").read_text()
     assert text == load_builder("build_rules_page").page()
     anchors = {heading.lower().replace(" ", "-") for heading in re.findall(r"(?m)^### ([\w -]+)$", text)}
     links = [rule.link for rule in rules().values() if rule.code.startswith("MCU")]
-    assert links and {link.partition("/blob/main/docs/reference/rules.md#")[2] for link in links} == anchors
+    assert links and {link.partition("/blob/main/docs/rules.md#")[2] for link in links} == anchors
 
 
 @needs_checkout

@@ -44,7 +44,8 @@ def test_it_shows_its_fields_and_has_no_others() -> None:
     assert not hasattr(_Other(1), "__dict__")
 
 
-def test_a_finding_stays_as_it_is() -> None:
+def test_a_finding_and_what_becomes_of_it_stay_as_they_are() -> None:
     finding = Finding("MCU101", "a.py", 3, 1, 3, "megatron.core.x", "class-attr", "")
-    with pytest.raises(FrozenInstanceError):
-        finding.line = 4  # type: ignore[misc]
+    for one, name in ((finding, "line"), (finding.assessment, "verdict")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(one, name, "another")

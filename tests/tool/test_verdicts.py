@@ -9,8 +9,6 @@ import pytest
 from checking import found_in, write_files
 from command import unpatch
 
-from mcore_unpatch.effects.verdicts import Reason
-
 
 def test_a_line_that_patches_several_names_is_deleted_only_for_all_of_them(tmp_path: Path) -> None:
     loop = """\
@@ -23,21 +21,22 @@ def install():
 """
     write_files(tmp_path, loop)
     gone, there = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
-    assert (gone["target"].split(".")[-2], gone["verdict"]) == ("GroupedMLP", "stays")
-    assert gone["evidence"] == "Its statement is needed for `TEGroupedMLP.forward`."
-    assert there["verdict"] == "by hand"
+    assert (gone["target"].split(".")[-2], gone["verdict"]) == ("GroupedMLP", "keep")
+    assert "Line 6 stays for `TEGroupedMLP.forward`." in gone["evidence"]
+    assert there["verdict"] == "steps"
     write_files(tmp_path, loop.replace(', "TEGroupedMLP")', ",)"))
     [gone] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
-    assert gone["verdict"] == "goes"
+    assert gone["verdict"] == "delete"
 
 
 def test_every_format_gives_the_same_reason(tmp_path: Path) -> None:
     write_files(tmp_path, "from megatron.core import parallel_state\nparallel_state.create_group = print\n")
     [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
     said = finding["evidence"]
+    assert "Changed in 0.15; `unpatch pin` tells when it changes again." in said
     [result] = unpatch("scan", "--output-format", "sarif", cwd=tmp_path).json["runs"][0]["results"]
-    assert (result["properties"]["verdict"], result["properties"]["evidence"]) == ("stays", said)
-    assert f"stays: {said}" in " ".join(unpatch("scan", "--verbose", cwd=tmp_path).out.split())
+    assert (result["properties"]["verdict"], result["properties"]["evidence"]) == ("keep", said)
+    assert f"keep: {said}" in " ".join(unpatch("scan", "--verbose", cwd=tmp_path).out.split())
     page = unpatch("scan", "--output-format", "html", cwd=tmp_path).out
     assert said.replace("`", "") in re.sub(r"`|</?code>", "", page)
 
@@ -53,7 +52,7 @@ def test_a_way_of_a_later_release_is_not_said_to_be_none(tmp_path: Path) -> None
         """
     write_files(tmp_path, {"patches.py": patch, "requirements.txt": "megatron-core==0.16.1\n"})
     [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
-    assert finding["evidence"].startswith("An official way came later: pass `output_processor=`")
+    assert finding["evidence"].startswith("An official way exists, but not on megatron-core 0.16.1: pass `output_pro")
 
 
 META = """\
@@ -65,25 +64,27 @@ transformer_engine._get_extra_te_kwargs = new
 """
 
 
-def test_a_stack_that_is_older_than_all_known_has_no_way_yet(tmp_path: Path) -> None:
+def test_stacks_of_which_one_is_older_than_all_known_differ(tmp_path: Path) -> None:
     old = "FROM x\nRUN pip install megatron-core==0.8.0\n"
     write_files(tmp_path, {"a.py": META, "requirements.txt": "megatron-core==0.12.0\n", "Dockerfile": old})
     [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
-    assert finding["verdict"] == "stays"
-    assert finding["evidence"].startswith("An official way came later: ")
+    assert {name: one["verdict"] for one in finding["stacks"] for name in one["stacks"]} == {
+        "0.12.0": "steps",
+        "0.8.0": "keep",
+    }
 
 
 @pytest.mark.parametrize(
     ("line", "verdict"),
     [
-        ("megatron.core.mpu = megatron.core.parallel_state", "goes"),
-        ("megatron.core.mpu = megatron.core.utils", "stays"),
-        ("megatron.core.utils.get_pg_size = torch.compiler.disable(megatron.core.utils.get_pg_size)", "stays"),
-        ("megatron.core.utils.get_pg_size = megatron.core.utils.get_pg_rank", "stays"),
+        ("register_patch('megatron.core.mpu', megatron.core.parallel_state)", "delete"),
+        ("megatron.core.mpu = megatron.core.parallel_state", "delete"),
+        ("megatron.core.mpu = megatron.core.utils", "keep"),
+        ("megatron.core.utils.get_pg_size = megatron.core.utils.get_pg_rank", "keep"),
         # Just that only where Apex is not installed.
         (
             "megatron.core.models.gpt.gpt_layer_specs.LNImpl = megatron.core.transformer.torch_norm.WrappedTorchNorm",
-            "by hand",
+            "steps",
         ),
     ],
 )
@@ -92,4 +93,4 @@ def test_what_is_set_to_what_is_there_changes_nothing(line: str, verdict: str) -
     heads = "".join(f"import megatron.core.{one}\n" for one in modules)
     (finding,) = found_in(f"{heads}def install():\n    {line}\n")
     assert (finding.verdict, finding.fix) == (verdict, None)
-    assert (finding.own.reason == Reason.SAME) is (verdict == "goes")
+    assert ("it changes nothing, unless it takes another patch off" in finding.evidence) is (verdict == "delete")

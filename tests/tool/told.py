@@ -4,26 +4,29 @@ A line `# file: other.py` begins another file of the program, beside the first.
 """
 
 import re
-from collections.abc import Iterator
 from difflib import unified_diff
+from functools import cache
 from hashlib import sha256
 
 from planning import planned
 
-from mcore_unpatch.code.index import Index
-from mcore_unpatch.code.names import Names
 from mcore_unpatch.editing.edits import Options, splice
-from mcore_unpatch.effects.judge import Judge
-from mcore_unpatch.effects.records import Outcome
-from mcore_unpatch.effects.uses import Uses
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.megatron import packed
-from mcore_unpatch.patches.find import Finder
-from mcore_unpatch.say.effects import mark
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import known
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.upgrade.fates import fate
+from mcore_unpatch.upgrade.run import patches_of
+from mcore_unpatch.upgrade.uses import uses_of
 
 PATH = "m.py"
 OPTIONS = Options(unsafe_fixes=True, selection=Selection(("",)), target=(0, 19), pinned=lambda _: ((0, 19),))
+
+
+@cache
+def _step() -> tuple[Model, Model]:
+    return known.newest((0, 16)), known.newest((0, 19))
 
 
 def told(source: str) -> str:
@@ -36,27 +39,15 @@ def told(source: str) -> str:
     for path, text in texts.items():
         after = splice(files[path], [edit for edit in plan.edits if edit.path == path]).decode()
         lines += [_place(path) + _edit(text, after)] if after != text else []
-    lines += [_place(one.path) + f"{one.line} {left.kind}" for one, left in plan.left.items()]
-    lines += _of_step(files)
+    lines += [_place(one.path) + f"{one.line} {one.kind}" for one in plan.remarks]
+    project = Project(files.__contains__, files.__getitem__)
+    for finding, case in patches_of(Report("/", findings=found), project):
+        fated = fate(finding, case, *_step())
+        stated = [f"{one.exception or one.kind} {one.line}" for one in fated.statements]
+        lines.append(_place(finding.path) + f"{finding.line} is {', '.join([fated.urgency, *stated])}")
+    for use in uses_of(list(files), project, *_step()).affected:
+        lines.append(_place(use.path) + f"{use.line} use {use.exception or use.kind} {_short(use.name)}")
     return "".join(f"\n{line}" for line in dict.fromkeys(lines))
-
-
-def _of_step(files: dict[str, bytes]) -> Iterator[str]:
-    """What the step from 0.16 to 0.19 does to each patch and each use."""
-    finder = Finder(Names(Index(files), packed.library()))
-    patches = finder.all()
-    judge = Judge(finder.names, patches)
-    old, new = (packed.details().release(label) for label in ("0.16.1", "0.19.2"))
-    for patch in patches:
-        effects = judge.step(patch, old, new)
-        told_of = [f"{one.exception or one.kind} {one.place.line}" for one in effects if one.kind != Outcome.NONE]
-        yield _place(patch.path) + f"{patch.line} is " + ", ".join([mark(effects), *dict.fromkeys(told_of)])
-    modules = filter(None, map(finder.names.index.module, files))
-    every = (one for module in modules for one in Uses(judge).step(module, old, new))
-    for effect in (one for one in every if old.label not in one.releases):
-        yield _place(effect.place.path) + (
-            f"{effect.place.line} use {effect.exception or effect.kind} {_short(effect.cause.name)}"
-        )
 
 
 def _place(path: str) -> str:
@@ -64,7 +55,7 @@ def _place(path: str) -> str:
 
 
 def _finding(one: Finding) -> str:
-    flags = ["temporary"] if one.temporary else []
+    flags = [name for name in ("temporary", "patches_more") if getattr(one, name)]
     runs = [f"on {one.live}"] if str(one.live) != "any" else []
     words = [one.shape, _short(one.target), one.confidence, one.verdict, one.fix or "", one.effect, *runs, *flags]
     return f"{one.line} {one.rule} " + ", ".join(filter(None, words))

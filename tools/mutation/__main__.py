@@ -1,6 +1,6 @@
 """Put small faults into copies of the repository, one at a time, and see which ones the tests notice.
 
-    python -m tools.mutation --seed 1 --faults 17 [--area patches] [--seconds 150] [--jobs 2]
+    python -m tools.mutation --seed 1 --faults 17 [--area scanner] [--seconds 150] [--jobs 2]
 
 A fault is tried with the tests that stand nearest to it: files of tests that share its words, the rare ones above all.
 What became of each is written down at once, in `.cache/mutation/seed-N.json`; a run that was cut short goes on.
@@ -32,10 +32,8 @@ from tools.mutation.faults import Fault, faults_in
 ROOT = Path(__file__).parents[2]
 # Kernels are left out: they run on a GPU, or in an interpreter that takes minutes for each.
 AREAS: dict[str, tuple[str, ...]] = {
-    "patches": ("mcore_unpatch/code", "mcore_unpatch/patches"),
-    "effects": tuple(
-        f"mcore_unpatch/{part}" for part in ("effects", "say", "library", "megatron", "stacks", "upgrade")
-    ),
+    "scanner": ("mcore_unpatch/scanner",),
+    "judge": tuple(f"mcore_unpatch/{part}" for part in ("judge", "library", "megatron", "stacks", "upgrade")),
     "gate and reports": tuple(
         f"mcore_unpatch/{part}" for part in ("*.py", "commands", "findings", "gate", "report", "repository", "survey")
     ),

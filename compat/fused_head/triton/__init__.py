@@ -1,1 +1,4 @@
-"""The GPU backend. A kernel's arguments stand in groups (matrices, sizes, rows, constants): hence `fmt: skip`."""
+"""The GPU backend: two kernels that make logits and use them up in registers, and plain products for the gradients.
+
+The arguments of a kernel stand in groups (matrices, sizes, what is known of each row, constants): hence `fmt: skip`.
+"""

@@ -27,7 +27,10 @@ def insert_largest(
     z, first_column, threshold, values, columns, real, k,
     list_size: tl.constexpr, block_columns: tl.constexpr,
 ):  # fmt: skip
-    """Put into the rows' lists what is larger than their smallest, the largest first; returns the new smallest."""
+    """Put into the rows' lists what is larger than their smallest; returns the new smallest.
+
+    One logit of each row at a time, the largest first, until no row has another: few, once the lists have filled.
+    """
     slot = tl.arange(0, list_size)
     listed = real[:, None] & (slot < k)[None, :]
     along = tl.arange(0, block_columns)
@@ -57,7 +60,11 @@ _NO_LOGIT = tl.constexpr(NO_LOGIT)
 
 
 def split_stats(
-    x: Tensor, w: Tensor, scale: float | Tensor, asked: Problem, kept: KeptLogits | None
+    x: Tensor,  # [rows, h]
+    w: Tensor,  # [columns, h]
+    scale: float | Tensor,
+    asked: Problem,
+    kept: KeptLogits | None,  # to be written
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """`[3 or 4, segments, rows]` sums, and lists of the largest logits and their columns, each `[splits, rows, k]`."""
     (rows, width), columns = x.shape, len(w)
@@ -90,6 +97,14 @@ def split_stats(
     return parts, top_logits, top_columns
 
 
+def merge_parts(parts: Tensor, row_max: Tensor, sum_exp: Tensor, sum_exp_z: Tensor, squares: Tensor | None) -> None:
+    """The maximum and the sums of each row from those of its segments."""
+    _, segments, rows = parts.shape
+    _merge_parts[(-(-rows // 32),)](
+        parts, parts.stride(0), rows, segments, row_max, sum_exp, sum_exp_z, squares, block_rows=32, step=32
+    )
+
+
 @triton.jit
 def _split_stats(
     x, w, kept, running_max, parts, top_logits, top_columns,
@@ -100,8 +115,9 @@ def _split_stats(
     tma: tl.constexpr, by_nvidia: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr,
     block_columns: tl.constexpr, block_width: tl.constexpr,
 ):  # fmt: skip
-    # A program keeps to one split: every `splits`-th segment of columns, for blocks of rows `height` apart. Nothing but
-    # what is kept is stored inside the innermost loop: warps would wait for each other.
+    # A program keeps to one split: every `splits`-th segment of columns. It takes it down for one block of rows after
+    # the other, `height` apart. Nothing is stored inside the innermost loop but what is kept: each store there would
+    # make the warps wait for each other after every block.
     split = tl.program_id(0) // height
     column_blocks = tl.cdiv(columns, block_columns)
     for row_block in range(tl.program_id(0) % height, tl.cdiv(rows, block_rows), height):
@@ -224,15 +240,20 @@ class TritonBackend(TorchBackend):
             if columns is not None and chosen is not None:
                 grad_kernel.chosen_logits(x, w, columns[r], scale, chosen[r])
             del x  # or it would live until the next rows are loaded
-            sums = (row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.sum_pi_squared else None)
-            _, segments, count = parts.shape
-            _merge_parts[(-(-count // 32),)](parts, parts.stride(0), count, segments, *sums, block_rows=32, step=32)
+            merge_parts(parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.sum_pi_squared else None)
             if logits is not None and places is not None:
                 top.append(merge_lists(logits, places, sum_exp[r]))
         top_logits, top_columns = map(torch.cat, zip(*top, strict=True)) if top else (None, None)
-        entropy, squares = sum_exp_z if problem.entropy else None, squared if problem.sum_pi_squared else None
-        held = () if kept is None else (kept.steps, kept.running_max)
-        return RowStats(row_max, sum_exp, entropy, squares, chosen, top_logits, top_columns, held)
+        return RowStats(
+            row_max=row_max,
+            sum_exp=sum_exp,
+            sum_exp_z=sum_exp_z if problem.entropy else None,
+            sum_exp_squared=squared if problem.sum_pi_squared else None,
+            chosen=chosen,
+            topk_logits=top_logits,
+            topk_columns=top_columns,
+            kept=() if kept is None else (kept.steps, kept.running_max),
+        )
 
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """The gradient of each tile of logits, multiplied out into those of hidden states and weight."""

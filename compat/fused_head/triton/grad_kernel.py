@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import torch
@@ -15,8 +14,9 @@ from . import launch
 from .launch import block_position, block_product, exp, store_block
 
 STRIDE_STEP = 64  # rows begin at multiples of so many numbers: the TMA and fast products ask for it
-# What is kept of a logit is how far it lies below the running maximum, in steps of a 1024th of a halving: 16 bits reach
-# over 64, and a probability errs by 2e-4. A float16 would lose the tail of a sure token; a bfloat16 errs by 2e-3.
+# What is kept of a logit is how far it lies below the running maximum, in steps of a 1024th of a halving of its
+# exponential: 16 bits reach over 64 halvings, and a probability errs by 2e-4 wherever it lies. A float16 of the same
+# size would lose those below 3e-8, which together are the tail of a sure token; a bfloat16 errs by 2e-3.
 STEP = tl.constexpr(0.6931471805599453 / 1024)
 FARTHEST = tl.constexpr(65535)  # and all beyond: their exponential is 0
 _FARTHEST_LOGIT = tl.constexpr(-65535 * 0.6931471805599453 / 1024)
@@ -54,7 +54,10 @@ class KeptLogits:
 
 
 def room_to_keep(problem: Problem, columns: int) -> KeptLogits | None:
-    """Room for as many columns as `keep_bytes` allows, whole blocks of them or all, whether memory is free or not."""
+    """Room for as many columns as `keep_bytes` allows, whole blocks of them or all.
+
+    Whether memory is free is not asked: a checkpoint that runs again must save as many tensors as it did before.
+    """
     rows, step = problem.row_count, launch.block_columns_on(problem.weight.device)
     count = columns_that_fit(rows, columns, step, problem.keep_bytes)
     if count == 0 or rows == 0:
@@ -134,7 +137,7 @@ class TileGrad:
         """Fill `out [rows, columns]`, the tile of the rows `x` that starts at `first_row` and `first_column`."""
         rows, columns = out.shape
         down, along, width, tma = (self.options[name] for name in ("block_rows", "block_columns", "block_width", "tma"))
-        _tile_grad[(min(prod(launch.blocks(rows, columns, out.device)), launch.at_once(out.device)),)](
+        _tile_grad[(launch.programs(rows, columns, out.device),)](
             launch.operand(x, down, width, tma), self.weight_operand, launch.operand(out, down, along // 2, tma),
             x.stride(0), self.weight.stride(0), out.stride(0), rows, columns, len(self.weight), x.shape[1], first_row,
             first_column, self.factors, self.factors.stride(0),
@@ -189,8 +192,14 @@ def _tile_grad(
 _PAIRS = 64  # pairs of a row and a column that a program takes at a time: few, as the rows may be few
 
 
-def chosen_logits(x: Tensor, w: Tensor, chosen: Tensor, scale: float | Tensor, out: Tensor) -> None:
-    """Write the logits of `chosen` columns `[rows, k]`, with the statistics' bits: diagonals of gathered blocks."""
+def chosen_logits(
+    x: Tensor,  # [rows, h]
+    w: Tensor,  # [columns, h]
+    chosen: Tensor,  # [rows, k] columns; those outside the vocabulary give 0
+    scale: float | Tensor,
+    out: Tensor,  # [rows, k], to be written
+) -> None:
+    """The logits of chosen columns, with the same bits as in the statistics: the diagonals of gathered blocks."""
     chosen = chosen.contiguous()
     options = launch.kernel_options(scale, x.device)
     row_scale = isinstance(scale, Tensor)
@@ -205,7 +214,10 @@ def chosen_logits(x: Tensor, w: Tensor, chosen: Tensor, scale: float | Tensor, o
 
 
 class TargetGrads:
-    """Puts the gradients of chosen columns into tiles, from the forward's log-probs: what is there is rounded."""
+    """Puts the gradients of chosen columns into tiles, from the log-probs of the forward.
+
+    Not added to what is there: that is rounded, and where the model is confident, it and a target's own cancel.
+    """
 
     def __init__(self, grads: RowGrads, factors: Tensor) -> None:
         self.coefficients = (needed(grads.target_coefficients) * factors[0][:, None]).contiguous()

@@ -1,4 +1,9 @@
-"""Logits that `linear_kl` keeps of its forward: of each pair the larger in steps, and their distance in float16."""
+"""What `linear_kl` may keep of its forward, four bytes for the logits of both heads, and what is made of it.
+
+Of each pair the larger logit, in steps as `linear_logprob` keeps one, and how far the two are apart, in float16: an
+error of the smaller one is then relative to it, and where the heads are close, so that their probabilities cancel, what
+is left of them has all its digits.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +30,7 @@ class KeptPair:
     """The logits of the first columns of some rows, each relative to its head's running maximum."""
 
     steps: Tensor  # [rows, columns] int16, to be read without a sign: how far the larger of two lies below
-    apart: Tensor  # [rows, columns] float16: the first head's less the second's, exact where the heads are close
+    apart: Tensor  # [rows, columns] float16: the first head's logit without the second's
     maxima: Tensor  # [2, blocks of columns, rows] float32
 
     def rows(self, r: slice) -> "KeptPair":

@@ -1,7 +1,7 @@
 """How the fused kernels are launched: one program per multiprocessor, operands read by Hopper's TMA or by pointers."""
 
 from functools import cache, lru_cache
-from math import frexp
+from math import frexp, prod
 from typing import Any
 
 import torch
@@ -22,7 +22,10 @@ _ENOUGH_BYTES = 128 << 20
 
 
 def tile_sizes(problem: Problem, columns: int, sums_apart: bool) -> tuple[int, int, int]:
-    """The rows of a forward launch, and the rows and columns of a tile of gradients, within `tile_bytes`."""
+    """The rows of a forward launch, and the rows and columns of a tile of gradients.
+
+    `tile_bytes` bounds a tile with the float32 sums of its columns, where these are apart, and a copy of its rows.
+    """
     rows, budget = max(problem.row_count, 1), problem.tile_bytes
     cell, column_sum = problem.weight.itemsize, 4 * problem.weight.shape[1]
     least = least_tile_bytes(problem.weight)
@@ -58,7 +61,9 @@ _SEGMENT = 4
 @cache
 def has_tma(device: torch.device) -> bool:
     """Whether the kernels read and write by Hopper's TMA; elsewhere they use plain pointers."""
-    return device.type != "cuda" or (by_nvidia(device) and torch.cuda.get_device_capability(device)[0] == _HOPPER)
+    return device.type != "cuda" or (
+        torch.version.hip is None and torch.cuda.get_device_capability(device)[0] == _HOPPER
+    )
 
 
 def by_nvidia(device: torch.device) -> bool:
@@ -72,8 +77,10 @@ def block_columns_on(device: torch.device) -> int:
 
 
 def kernel_options(scale: float | Tensor, device: torch.device) -> dict[str, Any]:
-    """How all kernels are compiled: alike, so that they make the same logits."""
-    # Fused multiply-add rounds `z * scale - max` differently in two of them, unless the scale is a power of two.
+    """How all kernels are compiled: alike, so that they make the same logits.
+
+    Fused multiply-add rounds `z * scale - max` differently in two of them, unless the scale is a power of two.
+    """
     exact = not isinstance(scale, Tensor) and abs(frexp(scale)[0]) == 0.5
     tma = has_tma(device)
     return {
@@ -105,16 +112,25 @@ def blocks(rows: int, columns: int, device: torch.device) -> tuple[int, int]:
     return -(-rows // BLOCK_ROWS), -(-columns // block_columns_on(device))
 
 
+def programs(rows: int, columns: int, device: torch.device) -> int:
+    """As many programs as run at the same time, or one per block where those are fewer."""
+    return min(prod(blocks(rows, columns, device)), _at_once(device))
+
+
 def splits_for(rows: int, columns: int, device: torch.device) -> tuple[int, int, int]:
     """`cut_columns` for the forward, by segments of one length: a row's sums have the same bits in any batch."""
-    return cut_columns(*blocks(rows, columns, device), at_once(device), _SEGMENT)
+    return cut_columns(*blocks(rows, columns, device), _at_once(device), _SEGMENT)
 
 
 @lru_cache(256)
 def cut_columns(
     row_blocks: int, column_blocks: int, available: int, segment: int | None = None
 ) -> tuple[int, int, int]:
-    """How many blocks of rows are taken at a time, the splits to which columns are dealt, and blocks in a segment."""
+    """How many blocks of rows are taken at a time, the number of splits, and the blocks of a segment.
+
+    The segments of columns are dealt to the splits in turn. A program, of at most `available`, has one block of rows
+    and one split.
+    """
     units = -(-column_blocks // segment) if segment else column_blocks
 
     def splits(height: int) -> int:
@@ -132,8 +148,7 @@ def cut_columns(
     return height, -(-column_blocks // segment), segment
 
 
-def at_once(device: torch.device) -> int:
-    """How many programs run at the same time."""
+def _at_once(device: torch.device) -> int:
     return multiprocessors(device) * BLOCK_COLUMNS // block_columns_on(device)
 
 
@@ -162,7 +177,10 @@ def block_product(
     tma: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr,
     block_width: tl.constexpr,
 ):  # fmt: skip
-    """`x[rows] @ w[columns].T` in float32 by descriptors (`tma`) or pointers; beyond their ends it is of no use."""
+    """`x[rows] @ w[columns].T` in float32; beyond the ends of `x` and `w` the block holds nothing of use.
+
+    `tma`: `x` and `w` are descriptors for the TMA; otherwise pointers.
+    """
     z = tl.zeros((block_rows, block_columns), tl.float32)
     if tma:
         for step in range(tl.cdiv(width, block_width)):

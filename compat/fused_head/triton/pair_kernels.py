@@ -1,4 +1,7 @@
-"""Two heads over the same vocabulary: the statistics and sums of `linear_kl`, and the gradient of one head's logits."""
+"""Two heads over the same vocabulary: the statistics and sums of `linear_kl`, and the gradient of one head's logits.
+
+A block of logits of each head is made and used up in registers, by the same instructions in every pass.
+"""
 
 from math import log
 from typing import Any
@@ -62,8 +65,10 @@ class TritonPair(Pair):
         first, second = (TritonTiles(head.problem) for head in self.heads)
         rows, columns, device = first.problem.row_count, first.column_count - start, first.problem.weight.device
         most_rows = min(first.forward_rows, second.forward_rows)
-        blocks = (-(-most_rows // PAIR_BLOCK), max(1, -(-columns // PAIR_BLOCK)))  # a shard may have no column
-        height, splits, segment = launch.cut_columns(*blocks, launch.multiprocessors(device))
+        column_blocks = max(1, -(-columns // PAIR_BLOCK))  # a shard may have no column
+        height, splits, segment = launch.cut_columns(
+            -(-most_rows // PAIR_BLOCK), column_blocks, launch.multiprocessors(device)
+        )
         parts = first.new(count, splits, rows).zero_()
         if count == 5:
             parts[:2] = NO_LOGIT
@@ -160,6 +165,7 @@ def _two_blocks(
     tma: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr,
     block_width: tl.constexpr,
 ):  # fmt: skip
+    """A block of raw logits of each head."""
     a = block_product(
         x, w, x_stride, w_stride, first_row, first_column, rows, vocabulary, x_width, tma, even_width,
         block_rows, block_columns, block_width,
@@ -266,6 +272,7 @@ def _pair_grad(
     tma: tl.constexpr, by_nvidia: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr,
     block_columns: tl.constexpr, block_width: tl.constexpr,
 ):  # fmt: skip
+    """The gradient of the first head's raw product."""
     row_blocks = tl.cdiv(rows, block_rows)
     column_blocks = tl.cdiv(columns, block_columns)
     for block in range(tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0)):

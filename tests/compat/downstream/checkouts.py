@@ -1,4 +1,8 @@
-"""Real downstream code for differential tests: checkouts named by environment variables, loaded in isolation."""
+"""Real downstream code for differential tests: checkouts named by environment variables, loaded in isolation.
+
+A variable may name several checkouts, separated as in PATH. Nothing of them is installed; their packages' `__init__`
+files, which import half the world, are left out.
+"""
 
 import importlib
 import os
@@ -28,7 +32,11 @@ def checkouts(variable: str) -> list[Any]:
 def loaded(
     checkout: str, package: str, module: str, stand_ins: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Iterator[ModuleType]:
-    """`module` of `package` in `checkout`, imported without the packages' own `__init__`; gone afterwards."""
+    """`module` of `package` in `checkout`, imported without the packages' own `__init__`; gone afterwards.
+
+    `stand_ins` are modules that are imported on the way and play no part in what is tested (a web client, a logger
+    that opens files), with the names that are taken from them.
+    """
     root = Path(checkout) / package
     assert root.is_dir(), f"no folder {package} in {checkout}"
     folders = [root, *(folder for folder in root.rglob("*") if folder.is_dir() and any(folder.glob("*.py")))]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from harness.oracle import gradients_of, mtp_logged
+from harness.oracle import gradients_of
 from harness.rounding import assert_agree, distance, tolerance
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from torch import Tensor
@@ -39,19 +39,25 @@ class Run:
 
 
 def assert_same(ours: Run, theirs: Run) -> None:
+    """All results, gradients and logged values are the same but for rounding."""
     assert_agree(ours.results, theirs.results)
     assert_agree(ours.gradients, theirs.gradients)
     assert_agree(ours.logged, theirs.logged)
 
 
 def run(model: Any, call: Callable[[], dict[str, Tensor]]) -> Run:
+    """Call, weigh every result, go backward."""
     model.zero_grad()
     MTPLossLoggingHelper.tracker.clear()
-    results = {name: one.values() if one.is_nested else one for name, one in call().items() if one is not None}
+    results = {
+        name: value.values() if value.is_nested else value for name, value in call().items() if value is not None
+    }
     losses = []
     for number, value in enumerate(results.values()):
         weights = torch.randn(value.shape, generator=torch.Generator().manual_seed(number))
         losses.append((value * weights.to(value)).sum() / value.numel())
     torch.autograd.backward(losses)
-    logged = mtp_logged()
+    logged = {
+        name: value.detach().clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)
+    }
     return Run({name: value.detach().clone() for name, value in results.items()}, gradients_of(model), logged)

@@ -1,4 +1,8 @@
-"""What importing our names says where something is missing, too old or switched off."""
+"""What importing our names says where something is missing, too old or switched off.
+
+Importing torch takes seconds, and Megatron twice as long. One process imports what all situations share, and forks for
+every one of them and every name.
+"""
 
 import json
 import os
@@ -74,7 +78,8 @@ def printed_in_forks(base: str, programs: list[tuple[str, dict[str, str]]], **en
         timeout=patience(120),
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    said: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return said
 
 
 def said_by_imports(*situations: Situation) -> list[dict[str, str]]:

@@ -34,6 +34,7 @@ def call_of(case: Case) -> dict[str, Any]:
 
 @contextmanager
 def patched(chunk_size: int = CHUNK) -> Iterator[None]:
+    """Models that are built in the block take the flag."""
     patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=chunk_size)
     try:
         yield
@@ -42,6 +43,7 @@ def patched(chunk_size: int = CHUNK) -> Iterator[None]:
 
 
 def with_the_flag(case: Case) -> Any:
+    """A model that takes the flag."""
     with patched():
         return build_model(case)
 

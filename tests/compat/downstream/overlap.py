@@ -30,7 +30,9 @@ def all_to_all(output: Tensor, tokens: Tensor, **options: Any) -> Any:
 
 @contextmanager
 def no_streams() -> Iterator[None]:
-    """Stand-ins for a CPU: events and streams, and split sizes as lists, which Megatron brings from a GPU."""
+    """Stand-ins for a CPU: events and streams, which order work that here runs in order anyway, and split sizes as
+    lists, which Megatron makes when it brings them from a GPU.
+    """
     with (
         mock.patch("torch.cuda.Event"),
         mock.patch("torch.cuda.Stream"),

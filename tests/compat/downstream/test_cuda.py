@@ -33,9 +33,12 @@ def tensors(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def run(group: Any, dtype: torch.dtype, **options: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The results, and the gradients."""
     hidden, weight, target = tensors(dtype)
     log_probs = from_parallel_hidden_to_logprobs(hidden, weight, target, 0, VOCAB, group, **options)
     log_probs.sum().backward()
+    assert hidden.grad is not None
+    assert weight.grad is not None
     return {"log_probs": log_probs.detach()}, {"hidden": hidden.grad, "weight": weight.grad}
 
 
@@ -49,6 +52,8 @@ def test_each_backend_by_name(group: Any, backend: Any, options: dict[str, Any])
 
 
 class Float32Products(Watcher):
+    """Products of which an operand is fp32."""
+
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[str] = []

@@ -29,6 +29,7 @@ def packed(function: Any, *rest: Any, **options: Any) -> Any:
 
 
 def parts(out: Any) -> list[Tensor]:
+    """All tensors of a result, whatever holds them."""
     if isinstance(out, Tensor):
         return [out.values()] if out.is_nested else [out]
     values = out.values() if hasattr(out, "values") else out if isinstance(out, list | tuple) else vars(out).values()

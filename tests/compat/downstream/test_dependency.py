@@ -1,4 +1,8 @@
-"""compat as a dependency of a framework: an image without dependencies runs it, on Python 3.11 as well."""
+"""compat as a dependency of a framework: an image that installs without dependencies runs it, on Python 3.11 as well.
+
+In the suite the operator runs on the Python of the suite, and what it loads is compiled for 3.11; torch for another
+Python would be a long download.
+"""
 
 import ast
 import json
@@ -13,7 +17,10 @@ import pytest
 from limits import patience
 
 ROOT = Path(__file__).parents[3]
-pytestmark = [pytest.mark.ranks, pytest.mark.skipif(not (ROOT / "compat").is_dir(), reason="needs the sources")]
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.skipif(not (ROOT / "compat").is_dir(), reason="looks at the sources of a checkout"),
+]
 OF_THE_TOOL = ("typer", "rich", "libcst")
 
 PROGRAM = f"""

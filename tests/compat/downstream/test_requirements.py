@@ -24,7 +24,7 @@ gone = {!r}
 sys.modules |= dict.fromkeys([*gone, *(name for name in sys.modules if name.partition(".")[0] in gone)])
 """
 ALL = [*SHIMS, *NEEDS_HOOK]
-REPLACEMENTS = [*ALL, "mcore_unpatch.compat.changed_heads"]
+REPLACEMENTS = [*ALL, "mcore_unpatch.compat.hook.changed_heads"]
 PACKAGE = "mcore_unpatch.compat.verl"
 SOME_OFF = "verl, mcore_unpatch.compat.skyrl"
 SITUATIONS = {
@@ -44,6 +44,7 @@ SITUATIONS = {
 
 @pytest.fixture(scope="module")
 def said() -> dict[str, dict[str, str]]:
+    """What each import says in each situation."""
     return dict(zip(SITUATIONS, said_by_imports(*SITUATIONS.values()), strict=True))
 
 
@@ -77,7 +78,10 @@ def test_the_switch_brings_every_patch_back_and_its_package_imports_nothing(said
 
 @ranks
 def test_what_a_patched_class_gets(said: dict[str, dict[str, str]]) -> None:
-    """A patch that hides the hook stays what runs; one that says what it wraps is taken at its word."""
+    """A patch that hides the hook stays what runs; one that says what it wraps is taken at its word.
+
+    One that a shim would refuse later is refused at its import.
+    """
     for name, text in said["hidden"].items():
         needs = f"ImportError: {name} needs Megatron's output_processor hook, but GPTModel.forward has no parameter "
         assert text.startswith(f"{needs}output_processor (megatron-core ")

@@ -65,4 +65,4 @@ def test_attaching_says_so_too(model: Any, inputs: Any) -> None:
 def test_so_does_a_value_head(model: Any) -> None:
     with _log() as lines:
         add_value_head(model)
-    assert lines == ["mcore_unpatch.compat.changed_heads runs on a value layer of its own"]
+    assert lines == ["mcore_unpatch.compat.hook.changed_heads runs on a value layer of its own"]

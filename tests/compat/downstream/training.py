@@ -13,6 +13,7 @@ Path = Callable[[Any, dict[str, Tensor]], dict[str, Tensor]]
 
 
 def batch_at(case: Case, number: int, device: torch.device) -> dict[str, Tensor]:
+    """The batch of one step, every token real."""
     batch = {name: value.to(device) for name, value in batch_of(case, seed=number).items()}
     return batch | {"attention_mask": torch.ones_like(batch["input_ids"], dtype=torch.bool)}
 
@@ -38,6 +39,7 @@ def train(case: Case, path: Path, device: torch.device) -> list[float]:
 
 
 def from_logits(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """What a caller makes of logits `[b, s, vocab]`."""
     log_softmax = (logits.float() / TEMPERATURE).log_softmax(-1)
     return {
         "log_probs": log_softmax.gather(-1, labels[..., None]).squeeze(-1),

@@ -1,4 +1,8 @@
-"""veRL's own files from a released wheel, loaded without the rest of veRL."""
+"""veRL's own files from a released wheel, loaded without the rest of veRL.
+
+Stand-ins, because the real ones import half of veRL: `verl.utils.device`, `unwrap_model` (Megatron's own), the result
+class (a plain class with the same fields), and, where no GPU is, veRL's Triton kernel (log-softmax of the logits).
+"""
 
 import importlib
 import sys
@@ -20,7 +24,10 @@ class CausalLMOutputForPPO(SimpleNamespace):
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, labels: Tensor, temperature: float, reduction: str, group: Any
 ) -> tuple[Tensor, Tensor]:
-    """What veRL's kernel computes, and how it flattens: labels and hidden states each in their own order."""
+    """What veRL's kernel computes, and how it flattens: labels and hidden states each in their own order.
+
+    Over several ranks, and like the kernel, the gradient of `hidden` is that of this rank's part of the vocabulary.
+    """
     logits = (hidden.flatten(0, -2) @ weight.T).float() / temperature
     logits = gather_from_tensor_model_parallel_region(logits, group=group)
     log_softmax = logits.log_softmax(-1)
@@ -68,6 +75,7 @@ def _import(name: str) -> Any:
 
 
 def stand_in(name: str, **values: Any) -> None:
+    """A module of that name with those values."""
     module = ModuleType(name)
     vars(module).update(values)
     sys.modules[name] = module

@@ -11,6 +11,7 @@ from torch import Tensor
 def formulas(
     hidden: Tensor, weight: Tensor, labels: Tensor, temperature: float = 1.0, reduction: str = "none"
 ) -> tuple[Tensor, Tensor]:
+    """What veRL's kernel computes, from whole logits."""
     logits = hidden.reshape(-1, hidden.shape[-1]) @ weight.t() / temperature
     flat = labels.reshape(-1)
     known = (flat >= 0) & (flat < len(weight))
@@ -24,6 +25,7 @@ def formulas(
 def call(
     function: Callable[..., tuple[Tensor, Tensor]], hidden: Tensor, weight: Tensor, *args: Any
 ) -> dict[str, Tensor]:
+    """Results and gradients of a loss of both."""
     x, w = (value.detach().clone().requires_grad_() for value in (hidden, weight))
     log_probs, entropy = function(x, w, *args)
     factors = torch.linspace(-1, 2, entropy.numel(), dtype=torch.float64).to(entropy)

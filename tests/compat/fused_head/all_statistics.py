@@ -13,6 +13,7 @@ NAMES = ("logprobs", "entropy", "logsumexp", "topk_logits", "token_logprobs", "s
 
 
 def in_float64(hidden: Tensor, weight: Tensor, labels: Tensor, asked: dict[str, Any]) -> VocabOutput:
+    """The same statistics from whole logits."""
     temperature, vocab_size, mask = asked.get("temperature", 1.0), asked.get("vocab_size"), asked.get("mask")
     divisor = temperature[:, None] if isinstance(temperature, Tensor) else temperature
     z = (hidden @ weight.t())[:, :vocab_size] * asked.get("logit_scale", 1.0) / divisor
@@ -33,6 +34,7 @@ def in_float64(hidden: Tensor, weight: Tensor, labels: Tensor, asked: dict[str, 
 def outputs_and_gradients(
     out: VocabOutput, hidden: Tensor, weight: Tensor, used: tuple[str, ...] = NAMES
 ) -> dict[str, Tensor]:
+    """The outputs, and the gradients of a random sum of those that are used."""
     draw = torch.Generator().manual_seed(7)
     loss = torch.zeros((), device=hidden.device, dtype=torch.float64)
     results = {}

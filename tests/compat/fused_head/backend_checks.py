@@ -13,15 +13,30 @@ from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 def check_the_hidden_gradient_comes_early(backend: TorchBackend, dtype: torch.dtype, tile_bytes: int) -> None:
     """It is given once and whole while the last columns of the weight's gradient are still to be multiplied out."""
     inputs = make_inputs(300, 16, 900, dtype)
-    problem = Problem(inputs.hidden, inputs.weight, chosen=inputs.labels[:, None], columns=900, tile_bytes=tile_bytes)
+    problem = Problem(
+        hidden=inputs.hidden, weight=inputs.weight, chosen=inputs.labels[:, None], columns=900, tile_bytes=tile_bytes
+    )
     stats, ones = backend.forward(problem), torch.ones(300)
-    log_sum = stats.sum_exp.log()
-    targets = (ones[:, None], inputs.labels[:, None], stats.chosen - stats.row_max[:, None] - log_sum[:, None])
-    grads = RowGrads(stats.row_max, log_sum, -ones, None, None, *targets)
+    assert stats.chosen is not None
+    logprobs = stats.chosen[:, 0] - stats.row_max - stats.sum_exp.log()
+    grads = RowGrads(
+        row_max=stats.row_max,
+        log_sum=stats.sum_exp.log(),
+        softmax_coefficient=-ones,
+        entropy_coefficient=None,
+        squares_coefficient=None,
+        target_coefficients=ones[:, None],
+        target_columns=inputs.labels[:, None],
+        target_logprobs=logprobs[:, None],
+    )
     buffer = torch.zeros_like(inputs.weight)
     given: list[tuple[Tensor, Tensor, Tensor]] = []
-    keep = lambda part: given.append((part, part.clone(), buffer.clone()))  # noqa: E731
-    backend.backward(problem, grads, keep, WeightGradBuffer(buffer, accumulate=False))
+    backend.backward(
+        problem,
+        grads,
+        lambda part: given.append((part, part.clone(), buffer.clone())),
+        WeightGradBuffer(buffer, accumulate=False),
+    )
     ((part, part_then, buffer_then),) = given
     unfinished = (buffer_then != buffer).any(1)
     assert unfinished[-1]

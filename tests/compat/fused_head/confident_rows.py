@@ -1,4 +1,8 @@
-"""Rows that are nearly sure: a component that trained heads share shows what `1 - p` loses in the hidden gradient."""
+"""Rows that are nearly sure, on any device: what the forward and the backward make of `1 - p`.
+
+Trained heads share a component. No logit shows it, but the hidden gradient does: what a gradient of the logits loses in
+its tail, where each number is tiny and together they are `1 - p`, is multiplied by it.
+"""
 
 import math
 from typing import Any
@@ -36,12 +40,16 @@ def confident(
 
 
 def kept_unkept_and_true(inputs: Inputs) -> tuple[Results, Results, Results]:
+    """With all logits kept, with none, and in float64."""
     kept, unkept = (results(linear_logprob, inputs, keep_bytes=keep_bytes) for keep_bytes in (ALL, 0))
     return kept, unkept, results(materialised, inputs.in_float64())
 
 
 def check_kept_is_no_worse(p: float, dtype: torch.dtype, device: str, tokens: int = 24, vocab: int = 8192) -> None:
-    """Of log-probs alone and of the entropy alone: the same values, and gradients as near to float64."""
+    """Of log-probs alone and of the entropy alone: the same values, and gradients as near to float64.
+
+    And near to each other: at the largest probabilities both miss what float32 rounds away of `1 - p`.
+    """
     for pulls in ((1.0, 0.0), (0.0, 1.0)):
         kept, unkept, truth = kept_unkept_and_true(confident(p, dtype, tokens, vocab, device, pulls))
         for name in ("logprobs", "entropy"):
@@ -66,7 +74,9 @@ TEMPERATURES = (1.0, 1.3)  # the reciprocal of the second is no power of two: sc
 def check_same_logits(dtype: torch.dtype, device: str, temperature: float) -> None:
     """Of a token that is all but sure, the gradient is `1 - p`: it must be the `1 - p` of the forward's log-prob.
 
-    All logits stand near 256, where another order of addition moves them by 3e-5; `1 - p` is near 1e-4.
+    All logits stand near 256, where two orders of addition, or a scaled product rounded here and not there, differ by
+    some 3e-5; `1 - p` is near 1e-4. The first columns of the hidden states are the identity, so that the weight's
+    gradient shows that of each row's own logit.
     """
     draw = torch.Generator().manual_seed(0)
     hidden = torch.randn(ROWS, SURE_WIDTH, generator=draw)

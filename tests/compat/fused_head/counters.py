@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Watcher(TorchDispatchMode):
+    """Sees every operation of torch by its name, arguments and result."""
+
     def see(self, name: str, args: Sequence[Any], result: Any) -> None:
         raise NotImplementedError
 
@@ -27,6 +29,8 @@ class Watcher(TorchDispatchMode):
 
 
 class ProductCounter(Watcher):
+    """Counts the multiplications of every matrix product under it."""
+
     multiplications = 0
 
     def see(self, name: str, args: Sequence[Any], result: Any) -> None:
@@ -36,6 +40,8 @@ class ProductCounter(Watcher):
 
 
 class OrderOfWork(Watcher):
+    """Matrix products and collectives of torch.distributed in the order in which they were begun."""
+
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
@@ -47,6 +53,7 @@ class OrderOfWork(Watcher):
             self.names.append(name.split(".")[1])
 
     def collectives(self) -> list[str]:
+        """Without the products."""
         return [name for name in self.names if name != "product"]
 
 
@@ -86,6 +93,8 @@ def peak_memory() -> Iterator[PeakMemory]:
     result = PeakMemory()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
         yield result
+    assert run.profiler is not None
+    assert run.profiler.kineto_results is not None
     held = 0
     events = [event for event in run.profiler.kineto_results.events() if event.name() == "[memory]"]
     assert events

@@ -16,6 +16,7 @@ error = distance  # in relative norm
 
 
 def linear_logprob(hidden: Tensor, weight: Tensor, labels: Tensor, **arguments: Any) -> compat.LogprobOutput:
+    """The operator, its options given beside its arguments."""
     options = {name: arguments.pop(name) for name in LogprobOptions.__dataclass_fields__ if name in arguments}
     return compat.linear_logprob(hidden, weight, labels, **arguments, options=LogprobOptions(**options))
 
@@ -67,7 +68,10 @@ def materialised(
     vocab_size: int | None = None,
     ignore_index: int | None = -100,
 ) -> tuple[Tensor, Tensor]:
-    """The default path: the product in the weight's dtype, the softmax in float32 (float64 for float64)."""
+    """The default path: the product in the weight's dtype, the softmax in float32 (float64 for float64).
+
+    Rows without a label are 0, as those of a mask are.
+    """
     product = torch.nn.functional.linear(hidden.to(weight.dtype), weight)[..., :vocab_size]
     logits = product if product.dtype == torch.float64 else product.float()
     divisor = temperature[..., None].to(logits.dtype) if isinstance(temperature, Tensor) else temperature
@@ -80,8 +84,10 @@ def materialised(
 
 
 def results(function: Callable[..., tuple[Tensor, Tensor | None]], inputs: Inputs, **options: Any) -> Results:
+    """Both outputs of `function` and both gradients."""
     hidden, weight = (x.detach().clone().requires_grad_() for x in (inputs.hidden, inputs.weight))
     logprobs, entropy = function(hidden, weight, inputs.labels, entropy=True, **options)
+    assert entropy is not None
     (logprobs * inputs.logprob_grad).sum().add((entropy * inputs.entropy_grad).sum()).backward()
     return {
         "logprobs": logprobs.detach(),
@@ -92,11 +98,16 @@ def results(function: Callable[..., tuple[Tensor, Tensor | None]], inputs: Input
 
 
 def grad_of(tensor: Tensor) -> Tensor:
+    """The gradient that a backward pass has left."""
+    assert tensor.grad is not None
     return tensor.grad
 
 
 def assert_exact(found: Results, truth: Results, inputs: Inputs, plain: Results | None = None) -> None:
-    """Each result is the float64 truth but for rounding: values are float32, gradients in the weight's dtype."""
+    """Each result is the float64 truth but for rounding: values are float32, gradients in the weight's dtype.
+
+    `plain` is what the materialised path has in float32: how far these numbers amplify roundings.
+    """
     sums = max(inputs.labels.numel(), *inputs.weight.shape)
     for name in truth:
         dtype = inputs.weight.dtype if name.endswith(".grad") else torch.float32
@@ -104,6 +115,7 @@ def assert_exact(found: Results, truth: Results, inputs: Inputs, plain: Results 
 
 
 def assert_as_exact_as_materialised(inputs: Inputs, **options: Any) -> None:
+    """Each result is as near to float64 as the default path's at the same dtype, but for rounding."""
     only_ours = {"tile_bytes", "backend", "max_rows"}
     shared = {name: value for name, value in options.items() if name not in only_ours}
     truth = results(materialised, inputs.in_float64(), **shared)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fused_head.backend_checks import check_the_hidden_gradient_comes_early
 from fused_head.counters import ProductCounter
-from fused_head.oracle import Inputs, grad_of, linear_logprob, make_inputs, materialised, results
+from fused_head.oracle import Inputs, Results, grad_of, linear_logprob, make_inputs, materialised, results
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -22,15 +22,32 @@ def leaves(inputs: Inputs, dtype: torch.dtype | None = None) -> tuple[Tensor, Te
     return hidden, weight
 
 
+def grads_of(hidden: Tensor, weight: Tensor) -> Results:
+    return {"hidden": grad_of(hidden), "weight": grad_of(weight)}
+
+
 def test_what_is_not_used_asks_the_backend_for_nothing() -> None:
     inputs = make_inputs(4, 8, 40)
     out = vocab_pass(*leaves(inputs), inputs.labels, entropy=True, topk=2)
+    assert out.logprobs is not None
     give_zeros = lambda problem, grads, hidden_grad, weight_grad: hidden_grad(torch.zeros(4, 8))  # noqa: E731
     with mock.patch.object(TorchBackend, "backward", side_effect=give_zeros) as backward:
         out.logprobs.sum().backward()
     grads = backward.call_args.args[1]
     assert grads.target_coefficients.shape == (4, 1)  # the label's, not those of top-k
     assert grads.entropy_coefficient is None
+
+
+@pytest.mark.parametrize("output", [0, 1])
+def test_one_output_unused(output: int) -> None:
+    inputs = make_inputs(10, 8, 40)
+    hidden, weight = leaves(inputs)
+    found = linear_logprob(hidden, weight, inputs.labels, entropy=True)[output]
+    assert found is not None
+    found.sum().backward()
+    exact_hidden, exact_weight = leaves(inputs, torch.float64)
+    materialised(exact_hidden, exact_weight, inputs.labels)[output].sum().backward()
+    assert_agree(grads_of(hidden, weight), grads_of(exact_hidden, exact_weight))
 
 
 def test_results_used_twice_and_backward_twice() -> None:
@@ -71,9 +88,11 @@ def test_activation_checkpoint(reentrant: bool) -> None:
     def recomputed(hidden: Tensor, weight: Tensor, labels: Tensor, **options: bool) -> tuple[Tensor, Tensor]:
         def call(hidden: Tensor) -> tuple[Tensor, Tensor]:
             logprobs, entropy = linear_logprob(hidden * 1, weight, labels, **options)  # type: ignore[arg-type]
+            assert entropy is not None
             return logprobs, entropy
 
-        return checkpoint(call, hidden, use_reentrant=reentrant)
+        outputs: tuple[Tensor, Tensor] = checkpoint(call, hidden, use_reentrant=reentrant)
+        return outputs
 
     straight, again = results(linear_logprob, inputs), results(recomputed, inputs)
     assert all(torch.equal(straight[name], again[name]) for name in straight)
@@ -99,6 +118,8 @@ def test_second_derivatives_are_refused() -> None:
 
 def _top(function: Callable[..., VocabOutput], inputs: Inputs, **options: object) -> tuple[Tensor, Tensor]:
     out = function(inputs.hidden, inputs.weight, **options)
+    assert out.topk_logits is not None
+    assert out.topk_ids is not None
     return out.topk_logits, out.topk_ids
 
 

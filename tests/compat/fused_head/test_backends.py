@@ -62,6 +62,7 @@ def test_without_torch_the_error_names_the_extra() -> None:
 
 
 def reason(monkeypatch: pytest.MonkeyPatch, device: torch.device, capability: int = 9, **missing: Any) -> str:
+    """Why triton does not run, on a machine without the modules named as missing."""
     monkeypatch.setattr(torch_backend, "find_spec", lambda name: None if name in missing.get("modules", ()) else name)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (capability, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "an old one")

@@ -27,7 +27,9 @@ def as_tensor(values: Any) -> Any:
 
 def check_same(found: dict[str, Tensor], truth: dict[str, Tensor]) -> None:
     for name, value in truth.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-12, msg=lambda text, at=name: f"{at} {text}")
+        torch.testing.assert_close(
+            found[name], value, rtol=1e-10, atol=1e-12, msg=lambda text, at=name: f"{at}: {text}"
+        )
 
 
 @pytest.mark.parametrize(("rows", "tokens"), VOCABULARIES)

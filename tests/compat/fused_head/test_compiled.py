@@ -24,7 +24,10 @@ def in_a_graph(backend: str = "aot_eager") -> Callable[..., LogprobOutput]:
     return torch.compile(plain, fullgraph=True, backend=backend)
 
 
-def run(call: Any, tokens: tuple[int, ...] = (2, 5), share: Any = None, **given: Any) -> Results:
+def run(
+    call: Callable[..., LogprobOutput], tokens: tuple[int, ...] = (2, 5), share: Any = None, **given: Any
+) -> Results:
+    """Results, and the gradients of a loss of all of them."""
     made = make_inputs(tokens, 16, 40)
     labels = made.labels.clone()
     labels[0, :2] = torch.tensor([-100, 77])  # left out, and no token
@@ -100,6 +103,7 @@ def test_what_a_graph_cannot_do_is_said(given: dict[str, Any], said: str) -> Non
 def test_a_group_or_its_name() -> None:
     mine = slice(0, 20) if dist.get_rank() == 0 else slice(20, 40)
     group = dist.group.WORLD
+    assert group is not None
     truth = run(plain, share=mine, entropy=True, tp_group=group)
     for given in (group, group.group_name):
         assert_same(run(in_a_graph(), share=mine, entropy=True, tp_group=given), truth)

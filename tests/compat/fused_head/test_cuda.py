@@ -23,6 +23,9 @@ def on_gpu(dtype: torch.dtype = torch.bfloat16) -> tuple[Tensor, Tensor, Tensor]
 def everything(hidden: Tensor, weight: Tensor, labels: Tensor, **options: Any) -> None:
     options = {"vocab_size": 4900, "tile_bytes": 1 << 20} | options
     out = vocab_pass(hidden, weight, labels, entropy=True, topk=4, **options)
+    assert out.logprobs is not None
+    assert out.entropy is not None
+    assert out.topk_logits is not None
     (out.logprobs.sum() + out.entropy.sum() + out.topk_logits.sum()).backward()
 
 
@@ -60,10 +63,15 @@ Step = Callable[[], list[Tensor]]
 
 
 def steps(hidden: Tensor, weight: Tensor, labels: Tensor, **options: Any) -> Step:
+    """A function that goes forward and backward, and returns log-probs, entropy and both gradients."""
+
     def step() -> list[Tensor]:
         hidden.grad = weight.grad = None
         logprobs, entropy = linear_logprob(hidden, weight, labels, entropy=True, **options)
+        assert entropy is not None
         (logprobs.sum() + entropy.sum()).backward()
+        assert hidden.grad is not None
+        assert weight.grad is not None
         return [logprobs.detach(), entropy.detach(), hidden.grad, weight.grad]
 
     return step
@@ -111,6 +119,7 @@ def test_a_graph_takes_the_number_of_rows_from_the_device(left: int, keep_bytes:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_graph_computes_all_rows_where_it_would_have_to_wait(masked: bool) -> None:
+    """And drops those that the labels and the mask of the replay leave out."""
     hidden, weight, labels = on_gpu()
     labels[::3] = -100
     mask = (torch.arange(300, device="cuda") % 5 > 0) if masked else None

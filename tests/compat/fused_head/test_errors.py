@@ -13,10 +13,7 @@ from mcore_unpatch import compat
 from mcore_unpatch.compat import vocab_pass
 
 IDS = torch.zeros(2, 3, dtype=torch.int64)
-HEAD, WIDE = torch.zeros(20, 8), torch.zeros(2, 3, 9)
-LEARNT = torch.ones(2, 3, requires_grad=True)
-SCALE = "; multiply by its scale in bfloat16 and pass that"
-LEAVE_OUT = "a mask nor labels with an ignore_index leave rows out"
+HEAD = torch.zeros(20, 8)
 NAN = torch.tensor(float("nan"))
 ALL_SHARDS = "the number of weight rows on all ranks of tp_group"
 
@@ -33,7 +30,11 @@ def call(**changes: Any) -> Any:
     ("changes", "kind", "message"),
     [
         ({"hidden": [[1.0]]}, TypeError, "hidden: expected a tensor, got list"),
-        ({"hidden": WIDE}, ValueError, "hidden: expected shape [..., 8] to match weight, got [2, 3, 9]"),
+        (
+            {"hidden": torch.zeros(2, 3, 9)},
+            ValueError,
+            "hidden: expected shape [..., 8] to match weight, got [2, 3, 9]",
+        ),
         ({"hidden": torch.zeros(2, 3, 8, dtype=torch.int64)}, TypeError, f"hidden: expected {FLOATS}, got torch.int64"),
         ({"hidden": torch.zeros(())}, ValueError, "hidden: expected shape [..., 8] to match weight, got []"),
         ({"weight": torch.zeros(20)}, ValueError, "weight: expected shape [vocab / tp, h], got [20]"),
@@ -41,9 +42,13 @@ def call(**changes: Any) -> Any:
         (
             {"weight": HEAD.to(torch.float8_e4m3fn)},
             TypeError,
-            f"weight: expected {FLOATS}, got torch.float8_e4m3fn{SCALE}",
+            f"weight: expected {FLOATS}, got torch.float8_e4m3fn; multiply by its scale in bfloat16 and pass that",
         ),
-        ({"hidden": WIDE.to(torch.float8_e5m2)}, TypeError, f"hidden: expected {FLOATS}, got torch.float8_e5m2{SCALE}"),
+        (
+            {"hidden": torch.zeros(2, 3, 8, dtype=torch.float8_e5m2)},
+            TypeError,
+            f"hidden: expected {FLOATS}, got torch.float8_e5m2; multiply by its scale in bfloat16 and pass that",
+        ),
         ({"labels": IDS.t()}, ValueError, "labels: expected shape [2, 3] to match hidden without h, got [3, 2]"),
         ({"labels": IDS.float()}, TypeError, "labels: expected an integer dtype (token ids), got torch.float32"),
         ({"labels": IDS.bool()}, TypeError, "labels: expected an integer dtype (token ids), got torch.bool"),
@@ -57,7 +62,11 @@ def call(**changes: Any) -> Any:
         ({"temperature": "1"}, TypeError, "temperature: expected a number, got str"),
         ({"temperature": torch.ones(3)}, ValueError, "temperature: expected a scalar or shape [2, 3], got [3]"),
         ({"temperature": IDS}, TypeError, "temperature: expected a floating-point dtype, got torch.int64"),
-        ({"temperature": LEARNT}, ValueError, "temperature: expected a tensor without requires_grad"),
+        (
+            {"temperature": torch.ones(2, 3, requires_grad=True)},
+            ValueError,
+            "temperature: expected a tensor without requires_grad",
+        ),
         ({"temperature": IDS.float()}, ValueError, "temperature: expected finite numbers above 0, got 0.0"),
         ({"temperature": NAN}, ValueError, "temperature: expected finite numbers above 0, got nan"),
         ({"logit_scale": float("nan")}, ValueError, "logit_scale: expected a finite number, got nan"),
@@ -70,7 +79,7 @@ def call(**changes: Any) -> Any:
         (
             {"max_rows": 1, "ignore_index": None},
             ValueError,
-            f"max_rows: expected None, because neither {LEAVE_OUT}, got 1",
+            "max_rows: expected None, because neither a mask nor labels with an ignore_index leave rows out, got 1",
         ),
         ({"mask": IDS, "max_rows": 7}, ValueError, "max_rows: expected at least 0 and at most 6, got 7"),
         ({"max_rows": 7}, ValueError, "max_rows: expected at least 0 and at most 6, got 7"),

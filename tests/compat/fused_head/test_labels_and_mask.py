@@ -91,6 +91,7 @@ def test_a_wrong_temperature_is_never_silent(wrong: float) -> None:
         logprobs, entropy = linear_logprob(
             inputs.hidden, inputs.weight, inputs.labels, temperature=temperature, entropy=True
         )
+    assert entropy is not None
     assert logprobs.isnan().tolist() == entropy.isnan().tolist() == [False, True, False, False]
 
 
@@ -175,6 +176,7 @@ def test_without_a_bound_a_device_is_waited_for_once() -> None:
 
 
 def test_where_nothing_can_wait_all_rows_are_computed_and_some_dropped() -> None:
+    """As while a CUDA graph is captured (test_cuda.py captures one)."""
     inputs = mostly_ignored()
     mask = torch.arange(TOKENS) % 3 > 0
     temperature = torch.ones(TOKENS).masked_fill((inputs.labels == -100) | ~mask, 0)  # nobody looks there
@@ -188,3 +190,29 @@ def test_where_nothing_can_wait_all_rows_are_computed_and_some_dropped() -> None
         assert rows == [TOKENS] * 2
         live = (inputs.labels != -100) & options.get("mask", torch.tensor(True))
         assert_exact(found, results(materialised, inputs.in_float64(), mask=live), inputs)
+
+
+def test_a_mask_and_labels_leave_out_together() -> None:
+    inputs = mostly_ignored()
+    mask = torch.arange(TOKENS) % 20 == 0
+    with rows_of_the_backend() as rows:
+        found = results(linear_logprob, inputs, mask=mask)
+    assert rows == [LABELLED // 2] * 2
+    masked = results(linear_logprob, inputs, ignore_index=None, mask=mask & (inputs.labels != -100))
+    assert all(torch.equal(found[name], masked[name]) for name in masked)
+
+
+def test_no_ignored_label_copies_nothing() -> None:
+    inputs = make_inputs(TOKENS, 8, 50)
+    with mock.patch.object(torch.Tensor, "index_select", side_effect=AssertionError("copied")):
+        results(linear_logprob, inputs)
+        results(linear_logprob, inputs, mask=torch.ones(TOKENS))
+
+
+def test_none_ignores_nothing() -> None:
+    inputs = mostly_ignored()
+    with rows_of_the_backend() as rows:
+        found = results(linear_logprob, inputs, ignore_index=None)
+    assert rows == [TOKENS] * 2
+    assert_exact(found, results(materialised, inputs.in_float64(), ignore_index=None), inputs)
+    assert not found["logprobs"][inputs.labels == -100].any()

@@ -18,6 +18,7 @@ KINDS = [("forward", 0.5), ("reverse", 0.5), ("jsd", 0.5), ("jsd", 0.1)]
 
 
 def heads(dtype: torch.dtype, tokens: int = TOKENS, vocab: int = VOCAB + PADDING) -> list[Tensor]:
+    """Hidden states and weights of student and teacher, of different hidden sizes."""
     draw = torch.Generator().manual_seed(0)
     tensors = []
     for width in (8, 12):
@@ -26,7 +27,9 @@ def heads(dtype: torch.dtype, tokens: int = TOKENS, vocab: int = VOCAB + PADDING
     return tensors
 
 
-def plain(tensors: Any, kind: str, beta: float, temperature: Any, mask: Any, words: int = VOCAB) -> Tensor:
+def plain(
+    tensors: list[Tensor], kind: str, beta: float, temperature: Any, mask: Tensor | None, words: int = VOCAB
+) -> Tensor:
     divisor = temperature[:, None] if isinstance(temperature, Tensor) else temperature
     a, b = ((h @ w[:words].t() / divisor).log_softmax(-1) for h, w in (tensors[:2], tensors[2:]))
     p, q = a.exp(), b.exp()
@@ -65,6 +68,7 @@ def check(dtype: torch.dtype, kind: str, beta: float, group: Any = None, **optio
 @pytest.mark.parametrize(("kind", "beta"), KINDS)
 @pytest.mark.parametrize("tile_bytes", [None, 8_000])
 def test_values_and_gradients(kind: str, beta: float, tile_bytes: int | None) -> None:
+    """test_combinations.py has every option at once."""
     temperature = torch.rand(TOKENS, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 0.5
     check(torch.float64, kind, beta, tile_bytes=tile_bytes, mask=torch.arange(TOKENS) % 3, temperature=temperature)
     check(torch.float32, kind, beta, tile_bytes=tile_bytes)

@@ -108,6 +108,7 @@ def test_where_no_gradient_is_due_no_main_grad_is_needed() -> None:
 
 
 def train_under_megatron_ddp(fuse: bool, overlap: bool, tied: bool, distributed_optimizer: bool) -> dict[str, Tensor]:
+    """Two micro-batches of a tiny language model; the gradients as Megatron's wrapper reduced them."""
     torch.manual_seed(0)
     model: Any = torch.nn.ModuleDict(
         {"embedding": torch.nn.Embedding(40, 16), "head": torch.nn.Linear(16, 40, bias=False)}

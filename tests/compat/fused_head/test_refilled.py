@@ -19,6 +19,7 @@ Tensors = dict[str, Tensor]
 
 
 def arguments() -> Tensors:
+    """Of every call here."""
     inputs, draw = make_inputs(TOKENS, WIDTH, VOCAB), torch.Generator().manual_seed(1)
     inputs.labels[4] = -100
     return {
@@ -39,12 +40,14 @@ def everything(**tensors: Any) -> list[Tensor]:
 
 def log_probs(**tensors: Any) -> list[Tensor]:
     logprobs, entropy = linear_logprob(**tensors, entropy=True)
+    assert entropy is not None
     return [logprobs, entropy]
 
 
 def compiled(**tensors: Any) -> list[Tensor]:
     torch._dynamo.reset()  # of one function only so many graphs are made
-    return torch.compile(log_probs, backend="aot_eager", fullgraph=True)(**tensors)
+    out: list[Tensor] = torch.compile(log_probs, backend="aot_eager", fullgraph=True)(**tensors)
+    return out
 
 
 def divergence(kind: Any, **tensors: Any) -> list[Tensor]:

@@ -16,6 +16,7 @@ from fused_head.oracle import Inputs, Results, assert_exact, grad_of, linear_log
 from harness import on_ranks, run_on_ranks
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from mcore_unpatch.compat import linear_kl, vocab_pass
 
@@ -97,6 +98,15 @@ def test_masks_down_to_no_row_at_all() -> None:
 
 
 @on_ranks(2, release=RELEASE)
+def test_labels_that_are_no_tokens() -> None:
+    inputs = make_inputs(6, 8, 30)
+    inputs.labels[1], inputs.labels[3], inputs.labels[4] = -100, 30, 1000
+    for option in ("zero", "legacy"):
+        alone = of_this_rank(results(linear_logprob, inputs, out_of_vocab_grad=option))
+        assert_agree(sharded_results(inputs, out_of_vocab_grad=option), alone)
+
+
+@on_ranks(2, release=RELEASE)
 def test_the_callers_own_reduction_of_the_hidden_gradient() -> None:
     inputs = make_inputs(6, 8, 30)
     part = sharded_results(inputs, reduce_hidden_grad=False)["hidden.grad"]
@@ -110,8 +120,11 @@ def count_collectives(tile_bytes: int, **options: Any) -> tuple[list[str], list[
     inputs = make_inputs(20, 8, 150)
     hidden, weight = inputs.hidden.requires_grad_(), my_part(inputs.weight).requires_grad_()
     with OrderOfWork() as forward:
-        how = {"tp_group": dist.group.WORLD, "entropy": True, "tile_bytes": tile_bytes}
-        out = vocab_pass(hidden, weight, inputs.labels, **how, **options)
+        out = vocab_pass(
+            hidden, weight, inputs.labels, tp_group=dist.group.WORLD, entropy=True, tile_bytes=tile_bytes, **options
+        )
+    assert out.logprobs is not None
+    assert out.entropy is not None
     with OrderOfWork() as backward:
         (out.logprobs.sum() + out.entropy.sum()).backward()
     return forward.collectives(), backward.collectives()
@@ -140,6 +153,8 @@ def test_top_k_over_all_shards(vocab: int, device_only: bool) -> None:
     hidden, weight = inputs.hidden.requires_grad_(), my_part(inputs.weight)
     with waiting(not device_only):
         out = vocab_pass(hidden, weight, topk=7, vocab_size=28, tp_group=dist.group.WORLD, tile_bytes=5_000)
+    assert out.topk_logits is not None
+    assert out.topk_ids is not None
     assert torch.equal(out.topk_ids, logits.topk(7).indices)
     assert_close(out.topk_logits, logits.topk(7).values)
     factor = torch.randn(12, 7, generator=torch.Generator().manual_seed(4))
@@ -160,6 +175,36 @@ def test_two_groups_of_two() -> None:
     assert_exact(results(linear_logprob, mine, tp_group=groups[pair]), truth, inputs)
     with pytest.raises(TypeError, match="tp_group: expected a process group this rank belongs to"):
         results(linear_logprob, mine, tp_group=groups[1 - pair])
+
+
+@on_ranks(2, release=RELEASE)
+def test_recompute_under_tensor_parallelism() -> None:
+    inputs = make_inputs(5, 8, 30)
+
+    def recomputed(hidden: Tensor, weight: Tensor, labels: Tensor, **options: Any) -> Any:
+        return checkpoint(lambda h: linear_logprob(h, weight, labels, **options), hidden, use_reentrant=False)
+
+    straight = sharded_results(inputs)
+    again = results(recomputed, sharded(inputs), tp_group=dist.group.WORLD)
+    assert all(torch.equal(straight[name], again[name]) for name in straight)
+
+
+@on_ranks(2, release=RELEASE)
+def test_a_vocabulary_that_the_shards_have_not() -> None:
+    inputs = sharded(make_inputs(5, 8, 30))
+    with pytest.raises(ValueError, match="vocab_size: expected at most 30, the number of weight rows on all ranks of"):
+        linear_logprob(inputs.hidden, inputs.weight, inputs.labels, tp_group=dist.group.WORLD, vocab_size=31)
+
+
+@on_ranks(2, release=RELEASE)
+def test_rows_without_a_label_are_left_out_on_every_rank() -> None:
+    inputs = make_inputs(20, 8, 30)
+    inputs.labels[torch.arange(20) % 10 > 0] = -100
+    masked = sharded_results(inputs, mask=inputs.labels != -100, ignore_index=None)
+    for device_only, bound in ((False, None), (True, None), (True, 2)):
+        with waiting(not device_only):
+            found = sharded_results(inputs, max_rows=bound)
+        assert all(torch.equal(found[name], masked[name]) for name in masked), (device_only, bound)
 
 
 @pytest.mark.parametrize("what", ["tokens", "mask", "labels", "width"])
@@ -200,6 +245,7 @@ def test_unequal_shards_are_never_silent(device_only: bool) -> None:
     with mock.patch("mcore_unpatch.compat.fused_head.problem.waiting_is_free", return_value=False):
         logprobs, entropy = linear_logprob(*call, entropy=True, tp_group=dist.group.WORLD)
         divergence = linear_kl(*call[:2], *call[:2], tp_group=dist.group.WORLD)
+    assert entropy is not None
     assert logprobs.isnan().all()
     assert entropy.isnan().all()
     assert divergence.isnan().all()

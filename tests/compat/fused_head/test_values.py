@@ -44,6 +44,7 @@ def test_odd_shapes(tokens: int | tuple[int, ...], hidden: int, vocab: int) -> N
 @pytest.mark.parametrize("vocab", [1, 7, 300])
 @pytest.mark.parametrize("tile_bytes", [3_000, 20_000, 100_000])
 def test_every_way_to_cut_tiles(vocab: int, tile_bytes: int) -> None:
+    """Row tiles, column tiles, both, and ragged last ones."""
     assert_as_exact_as_materialised(make_inputs(130, 17, vocab), tile_bytes=tile_bytes)
 
 
@@ -63,7 +64,16 @@ def test_low_precision_weights_lose_nothing_in_the_softmax(dtype: torch.dtype) -
     assert_exact(found, truth, inputs)
 
 
+def test_temperature_per_token_and_mup() -> None:
+    inputs = make_inputs((4, 6), 16, 90)
+    temperature = torch.rand(4, 6, generator=torch.Generator().manual_seed(2)) * 2 + 0.1
+    assert_as_exact_as_materialised(inputs, temperature=temperature.bfloat16(), logit_scale=3.0)
+    scalar = results(linear_logprob, inputs, temperature=torch.tensor(0.5))
+    assert torch.equal(scalar["logprobs"], results(linear_logprob, inputs, temperature=0.5)["logprobs"])
+
+
 def test_large_and_peaked_logits() -> None:
+    """Logits of some hundreds: no overflow, and a log-prob near 0 keeps its digits."""
     inputs = make_inputs(40, 16, 200)
     assert_as_exact_as_materialised(inputs, logit_scale=100.0, tile_bytes=20_000)
 
@@ -108,6 +118,7 @@ def test_nan_in_hidden_stays_visible() -> None:
     inputs = make_inputs(6, 8, 40)
     inputs.hidden[2] = torch.nan
     logprobs, entropy = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, entropy=True, tile_bytes=2_000)
+    assert entropy is not None
     for row in range(6):
         assert logprobs[row].isnan() == entropy[row].isnan() == (row == 2)
 
@@ -122,7 +133,9 @@ def test_logits_too_low_to_count_have_no_distribution() -> None:
     """All logits negative and a temperature that makes them smaller than what stands for no logit."""
     hidden, weight = torch.full((3, 4), -1.0), torch.rand(5, 4) + 0.1
     for backend in ("torch", "auto"):
-        labels = torch.zeros(3, dtype=torch.long)
-        out = vocab_pass(hidden, weight, labels, temperature=1e-31, entropy=True, backend=backend)
+        out = vocab_pass(
+            hidden, weight, torch.zeros(3, dtype=torch.long), temperature=1e-31, entropy=True, backend=backend
+        )
+        assert out.logprobs is not None
         assert out.logprobs.isnan().all()
         assert out.logsumexp.isnan().all()

@@ -13,8 +13,9 @@ Test = Callable[..., None]
 def on_ranks(what: Any = None, *, release: str | None = None) -> Any:
     """Run the body of the test on as many ranks as its `case` has, with each megatron-core release, or with this one.
 
-    The case is the parameter `case`, else the one given here (`@on_ranks(Case(tp=2))`), else the plainest; its world is
-    laid out before. `model` and `inputs` are made on each rank. `@on_ranks(2)`: two ranks and no layout.
+    The case is the parameter `case`, else the one given here (`@on_ranks(Case(tp=2))`), else the plainest. The world of
+    that case is laid out before. `model` and `inputs`, if the test takes them, are made on each rank: the case's model
+    and this rank's arguments for it. `@on_ranks(2)` is for tests without a model: two ranks and no layout.
     """
     given = () if what is None or callable(what) else (what,)
 
@@ -26,13 +27,17 @@ def on_ranks(what: Any = None, *, release: str | None = None) -> Any:
 
 
 def on_releases(values: Sequence[Any], older: int) -> list[tuple[Any, ...]]:
-    """For `parametrize(("release", ...), ...)`: every value, and the first `older` alone with the oldest release."""
+    """For `parametrize(("release", ...), ...)`: every value, and the first `older` alone with the oldest release.
+
+    What differs between releases is how Megatron comes to us; a case of each kind shows that.
+    """
     rows = [value if isinstance(value, tuple) else (value,) for value in values]
     return [(release, *row) for release in RELEASES for row in (rows[:older] if release == RELEASES[0] else rows)]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Send a test with this mark to the ranks instead of calling it here."""
     marker = pyfuncitem.get_closest_marker("on_ranks")
     if marker is None:
         return None
@@ -49,6 +54,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def run_test(path: str, name: str, case: Any, given: dict[str, Any]) -> None:
+    """On a rank: the test `name` of the file at `path`, in the world of `case`."""
     from harness.faithful import inputs_for
     from harness.models import Case, build_model, start_world
     from harness.worker import load

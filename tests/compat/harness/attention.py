@@ -74,9 +74,12 @@ class CpuAttention(torch.nn.Module):
         visible = ((mine[0, :, None] == everyone[0]) & (mine[1, :, None] >= everyone[1])).to(query.device)
         if ranks > 1:
             key, value = (_AllGather.apply(x, group) for x in (key, value))  # type: ignore[no-untyped-call]
-        key, value = (x.repeat_interleave(query.shape[2] // key.shape[2], 2) for x in (key, value))
-        q, k, v = (x.permute(1, 2, 0, 3) for x in (query, key, value))
-        scale = self.config.softmax_scale
-        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=scale)
+        repeat = query.shape[2] // key.shape[2]
+        q, k, v = (
+            x.permute(1, 2, 0, 3) for x in (query, key.repeat_interleave(repeat, 2), value.repeat_interleave(repeat, 2))
+        )
+        out = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=visible, scale=self.config.softmax_scale
+        )
         out = out.permute(2, 0, 1, 3).flatten(2)  # [s, b, h]
         return out.squeeze(1) if packed else out

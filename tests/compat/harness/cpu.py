@@ -1,7 +1,11 @@
 """Lets Megatron run where no GPU is: the places that name the CUDA device literally are given the CPU instead.
 
-Classes of `torch.cuda` that torch's CPU build lacks raise on every build. The stand-ins serve the ranks alone; without
-Transformer Engine Megatron's main branch cannot say whether a layer is for inference: it is told that none is.
+Classes of `torch.cuda` that torch's CPU build lacks raise here on every build: what a test needs, all machines have.
+
+Stand-ins, used in the worker processes of the tests alone: `torch.cuda.current_device`, factory calls with
+`device="cuda"`, pinned memory, `Tensor.cuda`, the name of a tensor's type, the current stream, waiting for the device,
+and the state of the CUDA random generator (no model here draws from it). Without Transformer Engine Megatron's
+main branch cannot say whether a layer is one for inference, which it asks of every MTP layer: it is told that none is.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,6 +39,7 @@ LACKING = (
 
 @contextmanager
 def cpu_build() -> Iterator[None]:
+    """Run the block as if torch had been built without CUDA."""
     with ExitStack() as stack:
         for name in LACKING:
             stack.enter_context(mock.patch(f"torch.cuda.{name}", _lacking(name)))
@@ -78,6 +83,7 @@ def _cuda_means_cpu() -> Iterator[None]:
 
 @contextmanager
 def on_the_cpu() -> Iterator[None]:
+    """Run the block with CUDA spelled CPU."""
     cpu = torch.device("cpu")
     with (
         mock.patch("torch.cuda.current_device", return_value=cpu),

@@ -45,6 +45,7 @@ def weighted(log_probs: Tensor, entropy: Tensor) -> Tensor:
 
 
 def through_the_hook(model: Any, inputs: dict[str, Any], **options: Any) -> Result:
+    """The same loss with log-probs and entropy computed in the hook."""
     model.zero_grad()
     out = call_with_processor(model, LogProbsAndEntropy(temperature=TEMPERATURE, **options), **inputs)
     loss = weighted(out.log_probs, out.entropy)
@@ -53,12 +54,14 @@ def through_the_hook(model: Any, inputs: dict[str, Any], **options: Any) -> Resu
 
 
 def in_float64(case: Case, model: Any) -> Any:
+    """A second model of `case` with the same weights, in float64."""
     twin = build_model(case)
     twin.load_state_dict(model.state_dict())
     return twin.double()
 
 
 def lowest_dtype(case: Case) -> torch.dtype:
+    """Of body and head."""
     return min(case.dtype, case.head_dtype or case.dtype, key=lambda dtype: dtype.itemsize)
 
 
@@ -72,6 +75,7 @@ def with_a_default_path(case: Case, model: Any) -> Any:
 
 
 def is_faithful(case: Case) -> None:
+    """Run on every rank of `case`: hook, default path and float64 truth on the same weights and tokens."""
     start_world(case)
     model = build_model(case)
     inputs = inputs_for(case)

@@ -8,6 +8,7 @@ from typing import Any
 
 
 def load_file(path: Path) -> ModuleType:
+    """Run the file anew, as a module that nobody else sees."""
     spec = importlib.util.spec_from_file_location(path.stem.replace(".", "_"), path)
     assert spec is not None
     assert spec.loader is not None
@@ -26,6 +27,7 @@ def blocks_of(page: str) -> list[str]:
 
 
 def from_page(page: str, name: str) -> Any:
+    """The function or class called `name`."""
     for block in blocks_of(page):
         if re.search(rf"^(def|class) {name}\b", block, re.MULTILINE):
             scope: dict[str, Any] = {}

@@ -21,12 +21,14 @@ CASE = Case(hidden=64, vocab=512, batch=2, sequence=32)
 
 @contextmanager
 def one_rank(folder: Path) -> Iterator[ProcessGroup]:
+    """A world of one rank on the GPU."""
     torch.distributed.init_process_group("nccl", init_method=f"file://{folder}/store", rank=0, world_size=1)
     yield torch.distributed.group.WORLD
     torch.distributed.destroy_process_group()
 
 
 def gpt_on_gpu(attention: Any = CpuAttention, experts: int | None = None, **options: Any) -> tuple[Any, Any]:
+    """The configuration of `CASE`, with these options, and a GPTModel of it."""
     torch.manual_seed(99)
     config = build_config(CASE)
     if experts:

@@ -1,4 +1,7 @@
-"""How much room the tolerances leave: `make margins` asks, and without it nothing happens here."""
+"""How much room the tolerances leave: `make margins` (tests/run_margins.py) asks, and without it nothing happens here.
+
+Each comparison writes down its error over what is allowed, and the numbers are computed as another machine might.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +19,7 @@ CONDITIONS = ("one thread", "two threads", "without MKL-DNN", "shuffled sums")
 
 
 def note(error: float, allowed: float) -> None:
+    """Write a comparison down, if somebody asks."""
     if file := os.environ.get(FILE):
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
         line = f"{error / allowed if allowed else float(error > 0)}\t{error}\t{allowed}\t{test!r}\n"
@@ -25,6 +29,7 @@ def note(error: float, allowed: float) -> None:
 
 @contextmanager
 def conditions() -> Iterator[None]:
+    """Compute as `AS` says."""
     asked, threads = os.environ.get(AS), torch.get_num_threads()
     with ExitStack() as stack:
         if asked == "two threads":

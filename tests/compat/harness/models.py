@@ -1,4 +1,8 @@
-"""Tiny real Megatron models: what a test says about one, and how it is built on this rank."""
+"""Tiny real Megatron models: what a test says about one, and how it is built on this rank.
+
+A HybridModel is the GPTModel of the same case in other words: each of its layers is half of one, attention or MLP, so
+there are twice as many. With the same weights (`equal_pair`) both give the same bits.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,6 +78,7 @@ def start_world(case: Case) -> None:
 
 
 def build_config(case: Case) -> TransformerConfig:
+    """The Megatron configuration of `case`, with everything that needs a GPU switched off."""
     moe: dict[str, Any] = {"num_moe_experts": 4, "moe_ffn_hidden_size": 32, "moe_aux_loss_coeff": 0.02}
     half = {torch.bfloat16: {"bf16": True}, torch.float16: {"fp16": True}}.get(case.dtype, {})
     recompute: dict[str, Any] = {"recompute_granularity": "full", "recompute_method": "uniform"}
@@ -115,6 +120,7 @@ def build_config(case: Case) -> TransformerConfig:
 
 
 def build_model(case: Case) -> Any:
+    """The real model of `case` on this rank, the same weights on every rank that shares them."""
     torch.manual_seed(99)
     config = build_config(case)
     first, last = parallel_state.is_pipeline_first_stage(), parallel_state.is_pipeline_last_stage()
@@ -152,6 +158,7 @@ def layer_spec(moe: bool = False) -> Any:
 
 
 def block_of(layers: int, moe: bool = False) -> TransformerBlockSubmodules:
+    """What a GPTModel takes for its layers."""
     return TransformerBlockSubmodules(layer_specs=[layer_spec(moe) for _ in range(layers)], layer_norm=Norm)
 
 

@@ -26,7 +26,11 @@ class Row:
         self.position_ids = torch.tensor([[at for _, at in self.mine]])
 
     def _places(self, rank: int) -> list[tuple[int, int]]:
-        return [(row, at) for row, length in enumerate(self.padded) for at in zigzag_places(length, self.cp_size, rank)]
+        return [
+            (number, at)
+            for number, length in enumerate(self.padded)
+            for at in zigzag_places(length, self.cp_size, rank)
+        ]
 
     def packed_seq_params(self, device: Any = "cpu") -> Any:
         """Megatron's description of it."""

@@ -1,7 +1,9 @@
 """Worker processes, one set per megatron-core release and size of the world, that stay alive between jobs.
 
-Each release is imported once, in a nursery that forks the ranks. A job names a function by its file and its name; every
-rank runs it. It ends on all ranks with the first failure, the first death, or its limit, and its ranks are then killed.
+Importing torch and megatron-core takes seconds, so each release is imported once, in a nursery that forks the ranks.
+A job names a function by its file and its name; every rank runs it. Jobs of as many ranks share a gloo world: a new one
+costs more than most jobs. A job ends on all ranks with the first failure, the first death, or its limit. Its ranks
+are then killed, and the next job of as many gets new ones.
 """
 
 import inspect
@@ -64,10 +66,19 @@ class Failure:
 
 
 def run_on_ranks(release: str, ranks: int, function: Callable[..., Any], *args: Any, limit: float = LIMIT) -> list[Any]:
-    """Run `function(*args)` on `ranks` gloo ranks with megatron-core `release`; return one result per rank."""
+    """Run `function(*args)` on `ranks` gloo ranks with megatron-core `release`; return one result per rank.
+
+    `limit`: after how many seconds of an idle machine the job is given up.
+    """
     if release not in _pools or _pools[release].is_gone():
         _pools[release] = _Pool(release)
     return _pools[release].run(ranks, function, args, limit)
+
+
+def forget_ranks(release: str, ranks: int) -> None:
+    """The next job of as many ranks runs on new ones."""
+    if release in _pools:
+        _pools[release]._end_world(ranks)
 
 
 class _Rank:

@@ -1,14 +1,26 @@
 """How far two correct computations of the same numbers may be apart: every tolerance of the compat tests.
 
-Machines differ in the order of a sum, in fused multiply-adds and in `exp`. So a tolerance follows from the epsilon of
-the dtype; from the length of the sums, whose independent roundings come to at most `sqrt(n) / 5` epsilons (`sqrt(n)` is
-five of these) and `OTHER` more for what is no sum; from the largest logit, to whose epsilon every addition rounds; from
-storage in 16 bits, half an epsilon each time; and from twice the plain path's own error, measured where a test has a
-float64 truth. Where it has none, both computations err, and the tolerance counts twice.
+One operation errs by at most half an epsilon of its result. Machines, libraries and tile sizes differ in the order of a
+sum, in fused multiply-adds and in `exp`, and each of them is right. So a tolerance follows from
 
-Distances are norms, relative to the truth's. A gradient that is zero on paper is left-over rounding of larger ones:
-nothing is measured against less than `FLOOR` of the largest beside it. `test_rounding.py` shows that a gradient wrong
-by a relative 1e-4 is red.
+* the epsilon of the dtype;
+* the length of the sums. The roundings of n additions are independent and uniform within half an epsilon of the partial
+  sums, so their error has a standard deviation of `sqrt(n) / 6` epsilons of the sum when all terms have one sign, and
+  about `sqrt(n) / 5` of it when signs are random. `sqrt(n)` is five of these or more. `OTHER` more are for what is no
+  sum: exp, log, a temperature, a scale;
+* the size of the largest logit. Every addition of its sum rounds to an epsilon of the logit, not of its distance to the
+  others, and `exp` makes of an absolute error a relative one of the probability;
+* storage in 16 bits. Sums are float32 then; what is stored is rounded once in the backward's tile and once in the
+  result: two halves of the 16-bit epsilon. A gradient to which several micro-batches are added in 16 bits is stored
+  `stores` times, and each time is half an epsilon more;
+* the error of the plain path, where a test has a float64 truth. Cancellation and large logits amplify roundings. By how
+  much depends on the numbers alone, so the plain path measures it, on the same machine. Twice its error is allowed on
+  top. Where a test has neither, two computations are compared that both err, and the tolerance counts twice.
+
+Distances are norms, relative to the truth's own. A gradient that is zero on paper (a bias that softmax does not see) is
+left-over rounding of larger ones: nothing is measured against less than `FLOOR` of the largest gradient beside it.
+
+`test_rounding.py` shows that a gradient wrong by a relative 1e-4 is red, in the operator and in whole models.
 """
 
 import math
@@ -29,7 +41,10 @@ FLOOR = 1e-2
 
 
 def tolerance(dtype: torch.dtype = torch.float32, sums: int = MODEL, peak: float = 1.0, stores: int = 1) -> float:
-    """What rounding alone may do to a result in `dtype` through chains of `sums` additions, relative to its size."""
+    """What rounding alone may do to a result in `dtype` through chains of `sums` additions, relative to its size.
+
+    `peak` is the largest logit, where that is large; `stores` counts the times the result is stored.
+    """
     if dtype.itemsize == 2:
         return torch.finfo(dtype).eps * (1 + stores) / 2 + tolerance(torch.float32, sums, peak)
     return torch.finfo(dtype).eps * (OTHER + math.sqrt(sums)) * peak

@@ -2,13 +2,16 @@
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from megatron.core import parallel_state
 
 from harness import run_on_ranks
+from harness.models import Case, start_world
 from harness.pool import RankError
 
 RELEASE = "0.19.2"
@@ -83,3 +86,41 @@ def test_no_job_outlives_its_limit_and_every_rank_says_where_it_stood() -> None:
     assert "in all_reduce" in waiting
     assert "in _hangs" in sleeping
     assert run_on_ranks(RELEASE, 2, _sum_of_ranks) == [1.0, 1.0]
+
+
+def _leave_a_mark() -> int:
+    torch.harness_mark = True  # type: ignore[attr-defined]
+    return os.getpid()
+
+
+def _mark() -> tuple[bool, int]:
+    return hasattr(torch, "harness_mark"), os.getpid()
+
+
+def test_ranks_stay_between_jobs_and_are_fresh_after_a_failure() -> None:
+    """What a failed job left in its processes is gone with them."""
+    marked = run_on_ranks(RELEASE, 2, _leave_a_mark)
+    assert run_on_ranks(RELEASE, 2, _mark) == [(True, pid) for pid in marked]
+    with pytest.raises(RankError):
+        run_on_ranks(RELEASE, 2, _one_fails, 0)
+    for found, pid in run_on_ranks(RELEASE, 2, _mark):
+        assert not found
+        assert pid not in marked
+    assert not any(Path(f"/proc/{pid}").exists() for pid in marked)
+
+
+def _sum_over_tp(case: Case) -> tuple[int, float]:
+    assert not parallel_state.model_parallel_is_initialized()
+    start_world(case)
+    group = parallel_state.get_tensor_model_parallel_group()
+    total = torch.tensor(float(dist.get_rank()))
+    dist.all_reduce(total, group=group)
+    return id(group), total.item()
+
+
+def test_jobs_of_as_many_ranks_share_a_world_and_its_layouts() -> None:
+    """What a job laid out is not known to the next, but need not be made again, whoever sat out in between."""
+    cases = [Case(tp=2), Case(dp=2), Case(), Case(tp=2)]
+    first, other, _, again = (run_on_ranks(RELEASE, case.ranks, _sum_over_tp, case) for case in cases)
+    assert first == again
+    assert [[total for _, total in ranks] for ranks in (first, other)] == [[1.0, 1.0], [0.0, 1.0]]

@@ -1,18 +1,20 @@
 """The tolerances notice a real fault: every gradient wrong by a relative 1e-4 is red, and nothing is red without it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from downstream.comparing import Run, assert_same
 from fused_head.oracle import assert_exact, make_inputs, materialised, results
+from torch import Tensor
 
 from harness import run_on_ranks
 from harness.faithful import TEMPERATURE, in_float64, inputs_for, through_the_hook, weighted
 from harness.models import Case, build_model, start_world
 from harness.oracle import assert_no_worse, default_path
 from harness.pool import INSTALLED
-from harness.rounding import FLOOR, tolerance
+from harness.rounding import FLOOR, assert_agree, assert_close, tolerance
 from mcore_unpatch.compat import linear_logprob
 
 FAULT = 1 + 1e-4
@@ -48,8 +50,9 @@ def _in_a_model(case: Case) -> tuple[dict[str, float], dict[str, float]]:
     start_world(case)
     model = build_model(case)
     inputs = inputs_for(case)
-    both = in_float64(case, model), model
-    truth, default = (default_path(of, inputs, inputs["labels"], TEMPERATURE, weighted) for of in both)
+    truth, default = (
+        default_path(of, inputs, inputs["labels"], TEMPERATURE, weighted) for of in (in_float64(case, model), model)
+    )
     ours = through_the_hook(model, inputs)
     assert_no_worse(ours, default, truth, case.dtype)
     theirs = Run(default.values(), default.gradients, {})
@@ -74,3 +77,22 @@ def test_in_a_model(case: Case) -> None:
     for seen, missed in run_on_ranks(INSTALLED, case.ranks, _in_a_model, case):
         assert len(seen) > len(missed)
         assert all(size < FLOOR * max(seen.values()) / 5 for size in missed.values()), missed
+
+
+def test_one_wrong_element_of_many() -> None:
+    truth = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    wrong = truth.clone()
+    wrong[truth.abs().argmax()] *= 1 + 1e-3
+    assert notices(lambda: assert_close(wrong, truth))
+    assert not notices(lambda: assert_close(truth * (1 + torch.finfo(torch.float32).eps), truth))
+
+
+@pytest.mark.parametrize("wrong", [{}, {"a": torch.ones(2)}, {"a": torch.ones(3), "b": torch.ones(1)}], ids=str)
+def test_missing_names_and_other_shapes(wrong: dict[str, Tensor]) -> None:
+    assert notices(lambda: assert_agree(wrong, {"a": torch.ones(3)}))
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_what_is_no_number(broken: Any) -> None:
+    assert notices(lambda: assert_close(torch.tensor([1.0, broken]), torch.ones(2)))
+    assert notices(lambda: assert_close(torch.ones(2), torch.tensor([1.0, broken])))

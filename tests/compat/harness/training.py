@@ -16,14 +16,28 @@ STEPS = 4
 
 
 def with_an_optimizer(case: Case, model: Any, overlap: bool) -> tuple[Any, Any]:
-    """The model under Megatron's wrapper, and its distributed optimizer."""
+    """The model under Megatron's wrapper, and its distributed optimizer.
+
+    Overlapped, the head is in a bucket of its own, gathered last.
+    """
     config, half = build_config(case), case.dtype == torch.bfloat16
-    common = {"use_distributed_optimizer": True, "overlap_param_gather": overlap}
-    buckets = 1 if overlap else None
-    wrapping = DistributedDataParallelConfig(**common, overlap_grad_reduce=overlap, bucket_size=buckets)
+    wrapping = DistributedDataParallelConfig(
+        use_distributed_optimizer=True,
+        overlap_grad_reduce=overlap,
+        overlap_param_gather=overlap,
+        bucket_size=1 if overlap else None,
+    )
     ddp = DistributedDataParallel(config, wrapping, Float16Module(config, model) if half else model)
-    how = {"lr": 0.01, "clip_grad": 1.0, "bf16": half, "params_dtype": case.dtype}
-    return ddp, get_megatron_optimizer(OptimizerConfig(optimizer="adam", **common, **how), [ddp])
+    adam = OptimizerConfig(
+        optimizer="adam",
+        lr=0.01,
+        use_distributed_optimizer=True,
+        overlap_param_gather=overlap,
+        clip_grad=1.0,
+        bf16=half,
+        params_dtype=case.dtype,
+    )
+    return ddp, get_megatron_optimizer(adam, [ddp])
 
 
 def steps(ddp: Any, optimizer: Any, loss_of: Callable[[Any], Tensor]) -> Tensor:
@@ -50,7 +64,7 @@ def scheduled(
 ) -> list[Any]:
     """What Megatron's schedule gives for these micro-batches; the gradients are left on the model."""
     model.zero_grad()
-    return get_forward_backward_func()(
+    results: list[Any] = get_forward_backward_func()(
         forward_step_func=forward_step,
         data_iterator=iter(calls),
         model=model,
@@ -59,3 +73,4 @@ def scheduled(
         micro_batch_size=case.batch,
         forward_only=forward_only,
     )
+    return results

@@ -1,4 +1,8 @@
-"""The gloo world of a rank and Megatron's process groups in it, kept for the next job."""
+"""The gloo world of a rank and Megatron's process groups in it, kept for the next job: most jobs cost less than these.
+
+A rank lives in one world, and every layout that was made in it stays. Between jobs Megatron knows of none.
+`destroy_model_parallel` would say so too, but would end groups that are needed again.
+"""
 
 from datetime import timedelta
 from functools import cache

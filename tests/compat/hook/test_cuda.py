@@ -17,7 +17,14 @@ from megatron.core.pipeline_parallel.utils import set_streams
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor
 
-from mcore_unpatch import compat
+from mcore_unpatch.compat import (
+    HeadInputs,
+    HookMissingError,
+    LogProbsAndEntropy,
+    TokenLoss,
+    attach,
+    schedule_plan_with_processor,
+)
 
 
 class CapturableAttention(torch.nn.Module):
@@ -42,7 +49,7 @@ def test_the_hook_never_waits_for_the_device(world: None, labelled: bool) -> Non
     tokens = batch_of(CASE)["input_ids"].to(device).view(1, -1)
     seen: dict[str, Any] = {}
     model(tokens, tokens, None, packed_seq_params=params, output_processor=lambda **keywords: seen.update(keywords))
-    processor = compat.LogProbsAndEntropy(shift="aligned" if labelled else "next_token", temperature=0.7)
+    processor = LogProbsAndEntropy(shift="aligned" if labelled else "next_token", temperature=0.7)
     if labelled:
         labels = tokens.masked_fill(torch.arange(64, device=device) % 4 > 0, -100)
         seen |= {"labels": labels, "context": {"max_rows": 16}}
@@ -63,15 +70,15 @@ def test_the_output_stage_of_a_schedule_plan_gives_what_the_plain_forward_gives(
 
     def processor(**keywords: Any) -> Any:
         seen.update(keywords)
-        return compat.LogProbsAndEntropy()(**keywords)
+        return LogProbsAndEntropy()(**keywords)
 
-    with compat.attach(model, processor):
+    with attach(model, processor):
         plain = model(**batch)
     weights = [torch.rand_like(one) for one in plain.values()]
     hidden = seen["hidden_states"]
     (expected,) = torch.autograd.grad(tuple(plain.values()), hidden, weights)
     set_streams()
-    plan = compat.schedule_plan_with_processor(model, compat.LogProbsAndEntropy(), **batch)
+    plan = schedule_plan_with_processor(model, LogProbsAndEntropy(), **batch)
     plan.record_current_stream()
     plan.pre_process.forward()
     out = plan.post_process.forward(hidden.detach().requires_grad_())
@@ -84,8 +91,8 @@ def test_a_model_without_plans_is_named() -> None:
     class Plain(torch.nn.Module):
         pass
 
-    with pytest.raises(compat.HookMissingError, match="no Megatron language model"):
-        compat.schedule_plan_with_processor(Plain(), compat.LogProbsAndEntropy())
+    with pytest.raises(HookMissingError, match="no Megatron language model"):
+        schedule_plan_with_processor(Plain(), LogProbsAndEntropy())
 
 
 @needs_gpu
@@ -94,9 +101,10 @@ def test_forward_and_backward_in_a_cuda_graph(world: None, keep_bytes: int) -> N
     model, batch = gpt_on_gpu(CapturableAttention)[1].bfloat16(), batch_on_gpu()
 
     def step() -> Tensor:
-        out = model(**batch, output_processor=compat.LogProbsAndEntropy(keep_bytes=keep_bytes))
+        out = model(**batch, output_processor=LogProbsAndEntropy(keep_bytes=keep_bytes))
         torch.autograd.backward(out.log_probs.sum() + out.entropy.sum())
-        return out.log_probs.detach()
+        result: Tensor = out.log_probs.detach()
+        return result
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -136,7 +144,7 @@ def test_megatron_fsdp_gives_the_same_losses_and_gradients(world: None, strategy
             use_distributed_optimizer=True, use_megatron_fsdp=True, data_parallel_sharding_strategy=strategy
         )
         wrapped = FullyShardedDataParallel(config, ddp_config, model)
-        handle = compat.attach(wrapped, compat.TokenLoss()) if hooked else None
+        handle = attach(wrapped, TokenLoss()) if hooked else None
         loss = wrapped(**batch_on_gpu())
         torch.autograd.backward(loss.mean())
         wrapped.finish_grad_sync()
@@ -163,9 +171,10 @@ def test_head_inputs_beside_the_real_fused_accumulation(world: None) -> None:
         model.output_layer.gradient_accumulation_fusion = fused
         wrapped = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
         torch.autograd.backward(wrapped(**batch_on_gpu()).mean())
-        processor = compat.HeadInputs()
-        with compat.attach(wrapped, processor):
+        processor = HeadInputs()
+        with attach(wrapped, processor):
             hidden = wrapped(**{**batch_on_gpu(), "labels": None})
+        assert processor.weight is not None
         torch.autograd.backward((hidden @ processor.weight.T).square().mean())
         results.append({name: parameter.main_grad.clone() for name, parameter in model.named_parameters()})
     assert_agree(results[1], results[0])
@@ -190,9 +199,9 @@ def _trained(dtype: torch.dtype, distributed: bool, *, trip: bool, weights: bool
     for step in range(STEPS):
         if trip and step == TRIP:
             used.append(torch.cuda.memory_allocated())
-            from_page("how-to/router-replay.md", "offload")([chunk], optimizer, weights=weights)
+            from_page("recipes.md", "offload")([chunk], optimizer, weights=weights)
             used.append(torch.cuda.memory_allocated())
-            from_page("how-to/router-replay.md", "restore")([chunk], optimizer, weights=weights)
+            from_page("recipes.md", "restore")([chunk], optimizer, weights=weights)
             used.append(torch.cuda.memory_allocated())
         chunk.zero_grad_buffer()
         optimizer.zero_grad()

@@ -10,8 +10,9 @@ import torch
 from harness import on_ranks, on_releases
 from harness.faithful import in_float64, inputs_for
 from harness.models import Case, build_model, start_world
-from harness.oracle import backward_from, gradients_of, main_logits, whole_logits
+from harness.oracle import gradients_of, main_logits
 from harness.rounding import assert_agree, assert_close
+from megatron.core import parallel_state
 from torch import Tensor
 
 from mcore_unpatch.compat import (
@@ -41,7 +42,11 @@ Function = Callable[[Tensor], Tensor]
 
 
 def _whole(logits: Tensor) -> Tensor:
-    return whole_logits(logits).transpose(0, 1)
+    """`[b, s, vocab]` from every rank's `[s, b, vocab / tp]`."""
+    group = parallel_state.get_tensor_model_parallel_group()
+    parts = [torch.empty_like(logits) for _ in range(group.size())]
+    torch.distributed.all_gather(parts, logits.detach().contiguous(), group=group)
+    return torch.cat(parts, -1).transpose(0, 1)
 
 
 def _weighted(values: Tensor) -> Tensor:
@@ -56,7 +61,8 @@ def _materialised(model: Any, inputs: dict[str, Any], function: Function) -> dic
     whole = _whole(logits).requires_grad_()
     values = function(whole)
     (gradient,) = torch.autograd.grad(_weighted(values), whole)
-    backward_from(logits, gradient)
+    group = parallel_state.get_tensor_model_parallel_group()
+    torch.autograd.backward(logits, gradient.chunk(group.size(), -1)[group.rank()].transpose(0, 1).to(logits.dtype))
     return {"values": values.detach(), **gradients_of(model)}
 
 
@@ -108,8 +114,11 @@ def _tries(teacher: Any, inputs: dict[str, Any], every: bool) -> Iterator[tuple[
     with torch.no_grad():
         logits = _whole(main_logits(teacher, unlabelled)).double()
     log_probs, ids = (logits / TEMPERATURE).log_softmax(-1).topk(K)
-    processor, at_ids = LogProbsAt(temperature=TEMPERATURE), lambda z: (z / TEMPERATURE).log_softmax(-1).gather(-1, ids)
-    yield processor, {"token_ids": ids}, at_ids
+    yield (
+        LogProbsAt(temperature=TEMPERATURE),
+        {"token_ids": ids},
+        lambda whole: (whole / TEMPERATURE).log_softmax(-1).gather(-1, ids),
+    )
     states = TeacherStates.of(teacher, **unlabelled)
     top_k = TeacherTopK(ids, log_probs.float())
     chosen = {"forward": "zero", "reverse": "renormalised", "jsd": "ignored"}
@@ -156,7 +165,8 @@ def test_masked_rows_and_rows_with_fewer_tokens() -> None:
 
     def run(**context: Any) -> Tensor:
         processor = DistillationLoss(use_loss_mask="mask" not in context)
-        return call_with_processor(model, processor, context=context, **inputs)
+        result: Tensor = call_with_processor(model, processor, context=context, **inputs)
+        return result
 
     chosen = log_softmax.gather(-1, ids)
     expected = (log_probs.exp() * (log_probs - chosen)).sum(-1)

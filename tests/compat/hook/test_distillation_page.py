@@ -33,7 +33,8 @@ def _pair(case: Case) -> tuple[Any, Any]:
 
 def _log_softmax(model: Any, inputs: dict[str, Any]) -> Tensor:
     names = ("input_ids", "position_ids", "attention_mask")
-    return model(**{name: inputs[name] for name in names}).log_softmax(-1)
+    result: Tensor = model(**{name: inputs[name] for name in names}).log_softmax(-1)
+    return result
 
 
 def _reverse(student: Tensor, teacher: Tensor) -> Tensor:

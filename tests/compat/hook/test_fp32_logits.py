@@ -89,7 +89,9 @@ def test_mtp_layers_positions_and_what_is_refused(case: Case, model: Any) -> Non
 @pytest.mark.parametrize("case", [*CASES, Case(dtype=BF16, hybrid=True), Case(dtype=BF16, hybrid=True, mtp=1)], ids=str)
 @pytest.mark.parametrize("first", ["fp32", "attach"])
 @on_ranks
-def test_log_probs_beside_fp32_logits_are_those_of_them(first: str, case: Case, model: Any, inputs: Any) -> None:
+def test_log_probs_beside_fp32_logits_are_those_of_these_logits(
+    first: str, case: Case, model: Any, inputs: Any
+) -> None:
     """Whichever is installed first. Without it they are the same to the bit: they never rounded logits."""
 
     def found() -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from torch import Tensor
 
-from mcore_unpatch.compat import HeadInputs, TokenLoss, call_with_processor
+from mcore_unpatch.compat import HeadInputs, TokenLoss, attach, call_with_processor
 from mcore_unpatch.compat.skyrl import (
     call_model_with_fused_lm_head,
     from_parallel_hidden_to_entropy_packed_sequences,
@@ -38,6 +38,7 @@ def _loss_of_logits(hidden: Tensor, weight: Tensor) -> Tensor:
 def _with_head_inputs(model: Any, inputs: dict[str, Any]) -> Tensor:
     processor = HeadInputs()
     hidden = call_with_processor(model, processor, **{**inputs, "labels": None})
+    assert processor.weight is not None
     return _loss_of_logits(hidden, processor.weight)
 
 
@@ -74,6 +75,7 @@ STEPS = {
 
 
 def _wrapped(case: Case, fused: bool) -> tuple[Any, Any]:
+    """A model under Megatron's own data-parallel wrapper."""
     model = build_model(case)
     model.output_layer.gradient_accumulation_fusion = fused
     return model, DistributedDataParallel(build_config(case), DistributedDataParallelConfig(), model)
@@ -84,6 +86,7 @@ def _main_gradients(model: Any) -> dict[str, Tensor]:
 
 
 def _train(case: Case, steps: str, fused: bool) -> dict[str, Tensor]:
+    """One accumulation of several micro-batches."""
     model, wrapped = _wrapped(case, fused)
     for number, step in enumerate(STEPS[steps]):
         torch.autograd.backward(step(wrapped, {**batch_of(case, number), "attention_mask": None}))
@@ -104,3 +107,22 @@ def test_the_heads_gradient_is_whole(case: Case, steps: str) -> None:
         expected, found = (_train(case, steps, fused) for fused in (False, True))
     assert_agree(found, expected)
     assert expected["output_layer.weight"].abs().max() > 1e-4
+
+
+def _toggled(case: Case, fused: bool) -> dict[str, Tensor]:
+    model, wrapped = _wrapped(case, fused)
+    on = {"": True}
+    processor = HeadInputs()
+    attach(wrapped, processor, when=lambda: on[""])
+    for number in range(3):
+        on[""] = number != 1
+        out = wrapped(**{**batch_of(case, number), "attention_mask": None, "labels": None})
+        loss = _loss_of_logits(out, processor.weight) if on[""] else (out.float() ** 2).mean()  # type: ignore[arg-type]
+        torch.autograd.backward(loss)
+    return _main_gradients(model)
+
+
+@on_ranks
+def test_switched_on_and_off_between_micro_batches(case: Case) -> None:
+    with _in_place_of_apex():
+        assert_agree(_toggled(case, True), _toggled(case, False))

@@ -34,7 +34,11 @@ def _successors(tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize(("case", "shared"), [(Case(dp=2), True), (Case(cp=2), False)], ids=["shared", "alone"])
 @on_ranks
 def test_a_call_may_name_its_own_ranks(case: Case, model: Any, shared: bool) -> None:
-    """The hidden states of a real model, and a description of the row as dynamic context parallelism makes it anew."""
+    """The hidden states of a real model, and a description of the row as dynamic context parallelism makes it anew.
+
+    `shared`: a model without context parallelism, and a call whose sequences lie on two ranks. Otherwise the reverse.
+    (Attention of these releases takes such groups with Transformer Engine alone; the hook is what is tested here.)
+    """
     rank = torch.distributed.get_rank()
     tokens = batch_of(case, seed=0 if shared else rank)["input_ids"]
     packer = Packer(REAL, cp_size=2, cp_rank=rank) if shared else Packer(REAL)
@@ -62,7 +66,9 @@ def test_a_group_that_does_not_split_the_sequence_is_refused(model: Any) -> None
         "output_processor": LogProbs(shift="next_token"),
         "output_processor_context": HookContext(groups=ProcessGroups()),
     }
-    with pytest.raises(MissingContextError, match=r"context_parallel_size is 2, but the processor's .* group has 1"):
+    with pytest.raises(
+        MissingContextError, match="context_parallel_size is 2, but the processor's context-parallel group has 1"
+    ):
         model(tokens, tokens, None, **hook)
     assert model(tokens, tokens, None, output_processor=LogProbs(shift="next_token")).shape == (2, 8)
 
@@ -92,6 +98,8 @@ def test_a_group_that_does_not_match_the_head_is_refused(model: Any, inputs: Any
         call_with_processor(model, LogProbs(), context={"groups": ProcessGroups(tp=alone)}, **inputs)
     # Megatron's own call, where nobody has looked at the model: the head itself is asked.
     hook = {"output_processor": LogProbs(), "output_processor_context": HookContext(groups=ProcessGroups(tp=alone))}
-    with pytest.raises(MissingContextError, match=r"over ranks \[0, 1\], but the processor's .* group is \[\d\]"):
+    with pytest.raises(
+        MissingContextError, match=r"sharded over ranks \[0, 1\], but the processor's .* group is \[\d\]"
+    ):
         model(**inputs, **hook)
     assert model(**inputs, output_processor=LogProbs()).shape == (2, 16)

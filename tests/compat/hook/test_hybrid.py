@@ -6,12 +6,21 @@ import pytest
 import torch
 from harness import on_ranks
 from harness.models import Case, batch_of, build_model
-from harness.oracle import mtp_logged
 from harness.rounding import assert_agree, assert_close
 from megatron.core.inference.utils import InferenceMode
 from megatron.core.models.hybrid.hybrid_model import HybridModel
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 
-from mcore_unpatch import compat
+from mcore_unpatch.compat import (
+    HookError,
+    HookMissingError,
+    LogProbs,
+    attach,
+    call_with_processor,
+    fp32_logits,
+    provide_hook,
+    schedule_plan_with_processor,
+)
 from mcore_unpatch.compat.hook.call import KEYWORDS
 from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 from mcore_unpatch.compat.skyrl import call_model_with_fused_lm_head
@@ -20,22 +29,28 @@ from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_ge
 CASE = Case(hybrid=True, mtp=2)
 
 
+def _logged() -> dict[str, Any]:
+    logged = {name: value.clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)}
+    MTPLossLoggingHelper.tracker.clear()
+    return logged
+
+
 @on_ranks(CASE)
 def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any, inputs: Any) -> None:
     loss = model(**inputs)
-    logged = mtp_logged()
+    logged = _logged()
     assert logged
     with pytest.raises(TypeError, match="output_processor"):
-        model(**inputs, output_processor=compat.LogProbs())
+        model(**inputs, output_processor=LogProbs())
     names = list(model.state_dict())
     rows: list[int] = []
     seen: dict[str, Any] = {}
 
     def processor(**keywords: Any) -> Any:
         seen.update(keywords)
-        return compat.LogProbs()(**keywords)
+        return LogProbs()(**keywords)
 
-    handle = compat.provide_hook(model)
+    handle = provide_hook(model)
     spy = model.output_layer.register_forward_hook(lambda layer, args, output: rows.append(args[0].shape[0]))
     out = model(**inputs, output_processor=processor, output_processor_context={"temperature": 1.0})
     spy.remove()
@@ -44,7 +59,7 @@ def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any
     assert seen["context"] == {"temperature": 1.0}
     assert seen["decoder_input"].shape == seen["hidden_states"].shape == (16, 2, 16)
     assert seen["labels"] is inputs["labels"]
-    mine = mtp_logged()
+    mine = _logged()
     assert logged.keys() == mine.keys()
     assert all(torch.equal(mine[name], value) for name, value in logged.items())
     # Two MTP layers in full; of the main product one row, and one more that lets the layer's own hooks run.
@@ -52,26 +67,53 @@ def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any
     assert list(model.state_dict()) == names
     assert torch.equal(model(**inputs), loss)  # a call without the keywords is as it was
     positional = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
-    out = model(*positional, None, inputs["labels"], output_processor=compat.LogProbs())
+    out = model(*positional, None, inputs["labels"], output_processor=LogProbs())
     assert_close(out, -loss)
-    with compat.attach(model, compat.LogProbs()):
+    with attach(model, LogProbs()):
         assert_close(model(**inputs), -loss)
-    assert_close(model(**inputs, output_processor=compat.LogProbs()), -loss)
+    assert_close(model(**inputs, output_processor=LogProbs()), -loss)
     handle.remove()
     for module in (model, model.decoder, model.mtp, model.output_layer):
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
 
 
+def _checkpoint_keys(model: Any) -> dict[str, Any]:
+    """Names, shapes and places of all that a distributed checkpoint would hold."""
+    return {
+        name: (getattr(part, "key", None), getattr(part, "global_shape", None), getattr(part, "global_offset", None))
+        for name, part in model.sharded_state_dict().items()
+    }
+
+
+@on_ranks(CASE)
+def test_checkpoints_stay_as_they_are(model: Any, inputs: Any) -> None:
+    keys, names = _checkpoint_keys(model), [name for name, _ in model.named_parameters()]
+    with attach(model, LogProbs()):
+        model(**inputs)
+        assert _checkpoint_keys(model) == keys
+        assert [name for name, _ in model.named_parameters()] == names
+        saved = {name: value.clone() for name, value in model.state_dict().items() if torch.is_tensor(value)}
+        expected = model(**inputs)
+    other = build_model(CASE)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    with attach(other, LogProbs()):
+        other.load_state_dict(saved, strict=False)
+        assert torch.equal(other(**inputs), expected)
+    assert len(keys) > 10
+
+
 @on_ranks(CASE)
 def test_what_cannot_be_served_is_refused_with_the_reason(model: Any, inputs: Any) -> None:
-    with compat.provide_hook(model), InferenceMode.active(), pytest.raises(compat.HookError, match="inference mode"):
-        model(**inputs, output_processor=compat.LogProbs())
-    with pytest.raises(compat.HookMissingError, match=r"no build_schedule_plan .* \(HybridModel has none\)"):
-        compat.schedule_plan_with_processor(model, compat.LogProbs(), **inputs)
+    with provide_hook(model), InferenceMode.active(), pytest.raises(HookError, match="inference mode"):
+        model(**inputs, output_processor=LogProbs())
+    with pytest.raises(HookMissingError, match=r"no build_schedule_plan .* \(HybridModel has none\)"):
+        schedule_plan_with_processor(model, LogProbs(), **inputs)
     model.config.defer_embedding_wgrad_compute = True
-    with pytest.raises(compat.HookError, match="defer_embedding_wgrad_compute"):
-        compat.provide_hook(model)
+    with pytest.raises(HookError, match="defer_embedding_wgrad_compute"):
+        provide_hook(model)
 
 
 class _ByKeyword(torch.nn.Module):
@@ -90,15 +132,15 @@ class _ByKeyword(torch.nn.Module):
 
 @on_ranks(CASE)
 def test_an_output_layer_called_by_keyword(model: Any, inputs: Any) -> None:
-    expected = compat.call_with_processor(model, compat.LogProbs(), **inputs)
+    expected = call_with_processor(model, LogProbs(), **inputs)
     logits = model(**{**inputs, "labels": None})
-    with compat.provide_hook(model), compat.fp32_logits(model):
+    with provide_hook(model), fp32_logits(model):
         layer = model.output_layer
         model.output_layer = _ByKeyword(layer)
         assert model(**{**inputs, "labels": None}).dtype is logits.dtype is torch.float32
 
         def processor(**keywords: Any) -> Any:
-            return compat.LogProbs()(**keywords | {"output_layer": layer})
+            return LogProbs()(**keywords | {"output_layer": layer})
 
         assert torch.equal(model(**inputs, output_processor=processor), expected)
 
@@ -135,8 +177,8 @@ def test_a_hook_of_its_own_is_used_where_there_is_one(model: Any, inputs: Any) -
 
     def results() -> list[torch.Tensor]:
         """Every way in, each of which finds the hook by itself."""
-        called = compat.call_with_processor(model, compat.LogProbs(), **inputs)
-        with compat.attach(model, compat.LogProbs()):
+        called = call_with_processor(model, LogProbs(), **inputs)
+        with attach(model, LogProbs()):
             attached = model(**inputs)
         hidden = call_model_with_fused_lm_head(model, **inputs, output_processor_context={})
         nemo = model(**unlabelled, **linear_ce_fusion_kwargs(model))
@@ -151,7 +193,7 @@ def test_a_hook_of_its_own_is_used_where_there_is_one(model: Any, inputs: Any) -
     model.zero_grad()
     model, inputs = _model_again()
     model.__class__ = Hooked
-    with compat.attach(model, compat.LogProbs()):
+    with attach(model, LogProbs()):
         assert not model.output_layer._forward_hooks
     found = results()
     for ours, substitute in zip(found, expected, strict=True):

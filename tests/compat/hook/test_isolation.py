@@ -12,7 +12,15 @@ from harness.models import Case, batch_of, build_model, start_world
 from harness.pool import MAIN
 from harness.rounding import assert_close
 
-from mcore_unpatch import compat
+from mcore_unpatch.compat import (
+    HookBypassedError,
+    HookError,
+    HookMissingError,
+    LogProbs,
+    attach,
+    call_with_processor,
+    provide_hook,
+)
 
 KINDS = [Case(), Case(hybrid=True)]
 
@@ -21,33 +29,49 @@ def _untouched(model: Any) -> bool:
     return not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
+@pytest.mark.parametrize("case", KINDS, ids=str)
+@on_ranks
+def test_two_processors_on_two_models(case: Case, inputs: Any) -> None:
+    first, second, third = (build_model(case) for _ in range(3))
+    with torch.no_grad():
+        second.output_layer.weight.mul_(2)
+    loss, other = first(**inputs), second(**inputs)
+    with attach(first, LogProbs()), attach(second, LogProbs(temperature=2.0)):
+        for _ in range(2):
+            assert_close(first(**inputs), -loss)
+            assert_close(second(**inputs), -loss)  # twice the logits at twice the temperature
+        assert torch.equal(third(**inputs), loss)
+    assert torch.equal(second(**inputs), other)
+    assert all(map(_untouched, (first, second, third)))
+
+
 @on_ranks
 def test_blocks_restore_what_they_found(inputs: Any) -> None:
     model = build_model(Case())
     loss = model(**inputs)
-    kept = compat.attach(model, compat.LogProbs())
+    kept = attach(model, LogProbs())
     for _ in range(2):  # a block leaves alone what was there before it
-        with compat.attach(model, compat.LogProbs()) as inner:
+        with attach(model, LogProbs()) as inner:
             assert inner is kept
         assert_close(model(**inputs), -loss)
     with kept, kept:
         assert_close(model(**inputs), -loss)
     assert torch.equal(model(**inputs), loss)
-    with pytest.raises(compat.HookError, match="this handle was removed"), kept:
+    with pytest.raises(HookError, match="this handle was removed"), kept:
         pass
-    with compat.attach(model, compat.LogProbs()):  # and what was attached within it for good
-        held = compat.attach(model, compat.LogProbs())
-        with compat.attach(model, compat.LogProbs()):
+    with attach(model, LogProbs()):  # and what was attached within it for good
+        held = attach(model, LogProbs())
+        with attach(model, LogProbs()):
             pass
     assert_close(model(**inputs), -loss)
     held.remove()
-    with pytest.raises(ZeroDivisionError), compat.attach(model, compat.LogProbs()):
+    with pytest.raises(ZeroDivisionError), attach(model, LogProbs()):
         _ = 1 / 0
-    for wrong in (compat.LogProbs, None):
+    for wrong in (LogProbs, None):
         with pytest.raises(TypeError, match=r"processor: (pass an instance|expected a callable)"):
-            compat.attach(model, wrong)  # type: ignore[arg-type]
+            attach(model, wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="an empty list"):
-        compat.attach([], compat.LogProbs())
+        attach([], LogProbs())
     assert _untouched(model)
 
 
@@ -55,8 +79,8 @@ def test_blocks_restore_what_they_found(inputs: Any) -> None:
 def test_chunks_are_attached_all_or_none() -> None:
     good, bad = build_model(Case(hybrid=True)), build_model(Case())
     bad.forward = lambda input_ids: input_ids
-    with pytest.raises(compat.HookMissingError):
-        compat.attach([good, bad], compat.LogProbs())
+    with pytest.raises(HookMissingError):
+        attach([good, bad], LogProbs())
     assert _untouched(good)
 
 
@@ -73,11 +97,11 @@ def test_a_failure_leaves_nothing_behind(case: Case, inputs: Any) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        compat.call_with_processor(model, fails, **inputs)
+        call_with_processor(model, fails, **inputs)
     assert _untouched(model)
     seen: list[weakref.ref[torch.Tensor]] = []
     watch = model.decoder.register_forward_hook(lambda module, args, output: seen.append(weakref.ref(output)))
-    with compat.provide_hook(model), compat.attach(model, compat.LogProbs()):
+    with provide_hook(model), attach(model, LogProbs()):
         for place in (model.decoder, model.output_layer):
             broken = place.register_forward_hook(fails_inside)
             with pytest.raises(ZeroDivisionError):
@@ -95,7 +119,7 @@ def test_a_failure_leaves_nothing_behind(case: Case, inputs: Any) -> None:
 @on_ranks
 def test_a_model_that_is_let_go_while_attached_is_freed(case: Case) -> None:
     model = build_model(case)
-    compat.attach(model, compat.LogProbs())
+    attach(model, LogProbs())
     gone = weakref.ref(model)
     del model
     gc.collect()
@@ -121,18 +145,18 @@ def _two_threads(case: Case) -> None:
     start_world(case)
     model = build_model(case)
     batches = [{**batch_of(case, seed), "attention_mask": None} for seed in range(CALLS)]
-    expected = [compat.call_with_processor(model, compat.LogProbs(), **batch).detach() for batch in batches]
-    with compat.attach(model, compat.LogProbs()):
+    expected = [call_with_processor(model, LogProbs(), **batch).detach() for batch in batches]
+    with attach(model, LogProbs()):
         found = _at_once(lambda number: model(**batches[number]).detach())
     assert [torch.equal(a, b) for a, b in zip(found, expected, strict=True)].count(False) == 0
-    found = _at_once(lambda number: compat.call_with_processor(model, compat.LogProbs(), **batches[number]).detach())
+    found = _at_once(lambda number: call_with_processor(model, LogProbs(), **batches[number]).detach())
     assert [torch.equal(a, b) for a, b in zip(found, expected, strict=True)].count(False) == 0
-    with compat.attach(model, compat.LogProbs()):
+    with attach(model, LogProbs()):
 
         def works_or_goes_past(number: int) -> bool:
             if number % 2:
                 return torch.equal(model(**batches[number]), expected[number])
-            with pytest.raises(compat.HookBypassedError):
+            with pytest.raises(HookBypassedError):
                 model.forward(**batches[number])
             return True
 

@@ -101,10 +101,10 @@ def _scale_the_gradient(layer: Any, args: Any, output: Any) -> Any:
 
 
 WAYS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a class with a forward of its own": (_soft_cap, "its product is defined in"),
+    "a class with a forward of its own": (_soft_cap, "its forward is defined in"),
     "an adapter": (_adapt, "it has no 2-D weight"),
     "a bias": (_add_bias, "it has a bias"),
-    "a product of the instance's own": (_cap_below, "its product is defined in .*test_output_layer.py"),
+    "a product of the instance's own": (_cap_below, "its _forward_impl is defined in .*test_output_layer.py"),
 }
 # How a hook is registered, the hook, and what is said of it.
 HOOKS: dict[str, tuple[str, Any, str]] = {
@@ -139,6 +139,7 @@ def test_a_head_that_does_more_than_the_product_is_refused(model: Any, inputs: A
 @pytest.mark.parametrize("name", ["forward", "_forward_impl", "linear_with_grad_accumulation_and_async_allreduce"])
 @on_ranks
 def test_a_patch_is_known_by_its_code_and_not_by_its_name(model: Any, inputs: Any, name: str) -> None:
+    """A patch of the class or of the function below it, dressed as the original by functools.wraps."""
     owner: Any = layers if name.startswith("linear") else ColumnParallelLinear
     original = getattr(owner, name)
 
@@ -217,7 +218,10 @@ class Fused(ColumnParallelLinear):
 
 @on_ranks
 def test_a_class_patch_below_a_layer_of_megatrons_is_seen(model: Any, inputs: Any) -> None:
-    """The layer stands for the head of GPTModel on Megatron's dev branch, of which there is no release."""
+    """The layer stands for the head of GPTModel on Megatron's dev branch, of which there is no release.
+
+    It is made as if its code lay in Megatron's folder.
+    """
     names: dict[str, Any] = {"ColumnParallelLinear": ColumnParallelLinear, "__name__": layers.__name__}
     exec(compile(_AS_ON_DEV, layers.__file__, "exec"), names)
     model.output_layer.__class__ = names["Fused"]
@@ -229,7 +233,7 @@ def test_a_class_patch_below_a_layer_of_megatrons_is_seen(model: Any, inputs: An
         logits, bias = own(self, *args, **kwargs)
         return 0.1 * torch.tanh(logits / 0.1), bias
 
-    refused = pytest.raises(UnsupportedHeadError, match=r"its product is defined in .*capped")
+    refused = pytest.raises(UnsupportedHeadError, match=r"its forward is defined in .*capped")
     with mock.patch.object(ColumnParallelLinear, "forward", capped), refused:
         call_with_processor(model, LogProbs(), **inputs)
     assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)

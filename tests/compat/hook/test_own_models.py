@@ -21,6 +21,7 @@ from mcore_unpatch.compat import (
 
 
 def _with(model: Any, **methods: Any) -> Any:
+    """The model as one of a subclass with these methods; each is given the method it overrides."""
     kind = type(model)
 
     def overriding(name: str, change: Any) -> Any:

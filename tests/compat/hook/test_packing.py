@@ -19,7 +19,9 @@ LENGTHS = [16, 9, 3]
 
 
 def _gradient_of_a_loss_on(every_rank_the_same: bool, gradient: Gradient) -> tuple[Tensor, Tensor]:
+    """Gathered sequence, a loss on it: this rank's gradient, and the true one."""
     group = torch.distributed.group.WORLD
+    assert group is not None
     whole = torch.randn(2, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
     share = zigzag_split(whole.detach(), group.size(), group.rank()).requires_grad_()
     gathered = gather_sequence(share, group, gradient)
@@ -29,6 +31,8 @@ def _gradient_of_a_loss_on(every_rank_the_same: bool, gradient: Gradient) -> tup
     torch.autograd.backward((mine * gathered.square()).sum())
     everyone = 1 if every_rank_the_same else sum(range(1, group.size() + 1))
     torch.autograd.backward((everyone * weight * whole.square()).sum())
+    assert share.grad is not None
+    assert whole.grad is not None
     return share.grad, zigzag_split(whole.grad, group.size(), group.rank())
 
 
@@ -71,6 +75,7 @@ def train_on(case: Case, packed: Any) -> tuple[Tensor, dict[str, Tensor]]:
     start_world(case)
     model = build_model(case)
     groups = resolve_groups(model)
+    assert groups.cp is not None
     batch = batch_of(case)
     real = torch.arange(case.sequence) < torch.tensor(LENGTHS)[:, None]
     packer = Packer(real, tp_size=case.tp, cp_size=case.cp, cp_rank=groups.cp.rank())

@@ -11,10 +11,26 @@ from megatron.core.models.common.language_module.language_module import Language
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.models.hybrid.hybrid_model import HybridModel
 
-from mcore_unpatch import compat
+from mcore_unpatch.compat import (
+    HookBypassedError,
+    HookError,
+    HookMissingError,
+    HookSwallowedError,
+    LegacyPatchError,
+    LogProbs,
+    MissingContextError,
+    WrapperRefusesError,
+    attach,
+    call_with_processor,
+    find_language_model,
+    provide_hook,
+    schedule_plan_with_processor,
+)
 
 
 class Closed(torch.nn.Module):
+    """A wrapper that knows no keywords but its own."""
+
     def __init__(self, module: Any) -> None:
         super().__init__()
         self.module = module
@@ -24,6 +40,8 @@ class Closed(torch.nn.Module):
 
 
 class Swallowing(Closed):
+    """A wrapper that takes anything and passes on what it likes."""
+
     def forward(  # type: ignore[override]
         self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any, **kwargs: Any
     ) -> Any:
@@ -31,6 +49,8 @@ class Swallowing(Closed):
 
 
 class OwnForward(GPTModel):
+    """A subclass that wrote its `forward` anew."""
+
     def forward(self, input_ids: Any, labels: Any = None) -> Any:
         raise NotImplementedError
 
@@ -55,41 +75,41 @@ def test_missing_refused_and_swallowed_are_told_apart(case: Case, model: Any, in
         with pytest.raises(kind, match=said):
             function(*args, **kwargs)
 
-    called, closed, swallowing = compat.call_with_processor, Closed(model), Swallowing(model)
+    called, closed, swallowing = call_with_processor, Closed(model), Swallowing(model)
     refuses = r"^Closed\.forward takes neither output_processor nor \*\*kwargs.*use attach\(\), which hooks"
-    fails(compat.WrapperRefusesError, refuses, called, closed, compat.LogProbs(), **inputs)
-    fails(compat.HookSwallowedError, r"Swallowing\.forward", called, swallowing, compat.LogProbs(), **inputs)
+    fails(WrapperRefusesError, refuses, called, closed, LogProbs(), **inputs)
+    fails(HookSwallowedError, r"Swallowing\.forward", called, swallowing, LogProbs(), **inputs)
     for wrapper in (closed, swallowing):
-        with compat.attach(wrapper, compat.LogProbs()):
+        with attach(wrapper, LogProbs()):
             assert (wrapper(**inputs) <= 0).all()
 
     model._postprocess = postprocess_that_ignores_the_hook.__get__(model)
     patch = "postprocess_that_ignores_the_hook"
-    fails(compat.HookSwallowedError, patch, called, model, compat.LogProbs(), **inputs)
-    with compat.attach(model, compat.LogProbs()):
-        fails(compat.HookSwallowedError, patch, model, **inputs)
+    fails(HookSwallowedError, patch, called, model, LogProbs(), **inputs)
+    with attach(model, LogProbs()):
+        fails(HookSwallowedError, patch, model, **inputs)
     in_a_plan = f"{patch} replaced Megatron's method"
-    fails(compat.LegacyPatchError, in_a_plan, compat.schedule_plan_with_processor, model, compat.LogProbs(), **inputs)
+    fails(LegacyPatchError, in_a_plan, schedule_plan_with_processor, model, LogProbs(), **inputs)
     del model._postprocess
 
     model.forward = forward_of_an_old_release
     remove = "forward_of_an_old_release.*remove that patch"
-    fails(compat.HookMissingError, remove, called, model, compat.LogProbs(), **inputs)
-    fails(compat.HookMissingError, remove, compat.attach, model, compat.LogProbs())
-    fails(compat.HookMissingError, remove, compat.provide_hook, model)
+    fails(HookMissingError, remove, called, model, LogProbs(), **inputs)
+    fails(HookMissingError, remove, attach, model, LogProbs())
+    fails(HookMissingError, remove, provide_hook, model)
     del model.forward
     subclassed, stranger = build_model(case), build_model(case)
     subclassed.__class__, stranger.__class__ = OwnForward, Stranger
-    fails(
-        compat.HookMissingError, r"OwnForward\.forward and pass them on", compat.attach, subclassed, compat.LogProbs()
-    )
+    fails(HookMissingError, r"OwnForward\.forward and pass them on", attach, subclassed, LogProbs())
     only = r"Stranger\.forward has no output_processor; only GPTModel and HybridModel are supported"
-    fails(compat.HookMissingError, only, compat.attach, stranger, compat.LogProbs())
+    fails(HookMissingError, only, attach, stranger, LogProbs())
     none = r"no Megatron language model \(GPTModel, HybridModel\) found in Closed > Linear"
-    fails(compat.HookMissingError, none, compat.find_language_model, Closed(torch.nn.Linear(1, 1)))
+    fails(HookMissingError, none, find_language_model, Closed(torch.nn.Linear(1, 1)))
 
 
 class PassingOn(GPTModel):
+    """A subclass that does something of its own and passes everything on."""
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         self.calls = getattr(self, "calls", 0) + 1
         return super().forward(*args, **kwargs)
@@ -103,11 +123,11 @@ class PassingOnHybrid(HybridModel):
 @pytest.mark.parametrize("case", [Case(), Case(hybrid=True, mtp=1)], ids=str)
 @on_ranks
 def test_a_subclass_that_passes_everything_on_has_the_hook(case: Case, model: Any, inputs: Any) -> None:
-    expected = compat.call_with_processor(model, compat.LogProbs(), **inputs)
+    expected = call_with_processor(model, LogProbs(), **inputs)
     model.__class__ = PassingOnHybrid if case.hybrid else PassingOn
-    assert torch.equal(compat.call_with_processor(model, compat.LogProbs(), **inputs), expected)
+    assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)
     first = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
-    with compat.attach(model, compat.LogProbs(), legacy={"temperature": "temperature"}):
+    with attach(model, LogProbs(), legacy={"temperature": "temperature"}):
         assert torch.equal(model(**inputs), expected)
         assert torch.equal(model(*first, None, inputs["labels"], temperature=1.0), expected)
 
@@ -119,15 +139,12 @@ def _noisy(self: Any, input_ids: Any, position_ids: Any, attention_mask: Any, la
 @on_ranks
 def test_a_patch_of_the_class_is_seen_when_it_comes_and_forgotten_when_it_goes(model: Any, inputs: Any) -> None:
     call = {name: value for name, value in inputs.items() if name != "loss_mask"}
-    before = compat.call_with_processor(model, compat.LogProbs(), **call)
-    with (
-        mock.patch.object(GPTModel, "forward", _noisy),
-        pytest.raises(compat.HookMissingError, match="remove that patch"),
-    ):
-        compat.call_with_processor(model, compat.LogProbs(), **call)
-    assert compat.call_with_processor(model, compat.LogProbs(), **call).equal(before)
-    with pytest.raises(compat.MissingContextError, match="pass loss_mask= to the model or mask= in the context"):
-        compat.call_with_processor(model, compat.LogProbs(use_loss_mask=True), **call)
+    before = call_with_processor(model, LogProbs(), **call)
+    with mock.patch.object(GPTModel, "forward", _noisy), pytest.raises(HookMissingError, match="remove that patch"):
+        call_with_processor(model, LogProbs(), **call)
+    assert call_with_processor(model, LogProbs(), **call).equal(before)
+    with pytest.raises(MissingContextError, match="pass loss_mask= to the model or mask= in the context"):
+        call_with_processor(model, LogProbs(use_loss_mask=True), **call)
 
 
 KINDS = [Case(), Case(mtp=1)]
@@ -141,10 +158,18 @@ class DirectVision(torch.nn.Module):
         self.language_model = language_model
 
     def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any, loss_mask: Any) -> Any:
-        return self.language_model.forward(input_ids, position_ids, attention_mask, labels=labels, loss_mask=loss_mask)
+        return self.language_model.forward(
+            input_ids=input_ids,
+            position_ids=position_ids,
+            attention_mask=attention_mask,
+            labels=labels,
+            loss_mask=loss_mask,
+        )
 
 
 class OpenVision(DirectVision):
+    """The same, passing on what it does not know."""
+
     def forward(self, **kwargs: Any) -> Any:  # type: ignore[override]
         return self.language_model.forward(**kwargs)
 
@@ -163,15 +188,15 @@ class Around(torch.nn.Module):
 @pytest.mark.parametrize("case", KINDS, ids=str)
 @on_ranks
 def test_one_that_passes_keywords_on_is_served_by_keyword(case: Case, model: Any, inputs: Any) -> None:
-    expected = compat.call_with_processor(model, compat.LogProbs(), **inputs)
-    assert torch.equal(compat.call_with_processor(OpenVision(model), compat.LogProbs(), **inputs), expected)
+    expected = call_with_processor(model, LogProbs(), **inputs)
+    assert torch.equal(call_with_processor(OpenVision(model), LogProbs(), **inputs), expected)
 
 
 @pytest.mark.parametrize("case", [Case(), Case(hybrid=True)], ids=str)
 @on_ranks
 def test_where_nothing_can_be_done_the_call_is_refused(case: Case, model: Any, inputs: Any) -> None:
     for around in (DirectVision(model), Around(model)):
-        with compat.attach(model, compat.LogProbs()), pytest.raises(compat.HookBypassedError) as caught:
+        with attach(model, LogProbs()), pytest.raises(HookBypassedError) as caught:
             around(**inputs)
         said = str(caught.value)
         assert f"{type(model).__name__}.forward was called as a plain method" in said
@@ -179,7 +204,7 @@ def test_where_nothing_can_be_done_the_call_is_refused(case: Case, model: Any, i
         assert "test_probing.py" in said
         assert "language_model(...)" in said
     around = Around(model)
-    with compat.attach(around, compat.LogProbs()), pytest.raises(compat.HookBypassedError):
+    with attach(around, LogProbs()), pytest.raises(HookBypassedError):
         around(**inputs)
-    assert issubclass(compat.HookBypassedError, compat.HookError)
+    assert issubclass(HookBypassedError, HookError)
     assert torch.isfinite(around(**inputs)).all()

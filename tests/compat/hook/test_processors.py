@@ -8,14 +8,15 @@ import torch
 from fused_head.test_labels_and_mask import rows_of_the_backend
 from harness import on_ranks
 from harness.models import Case, batch_of, build_model, start_world
-from harness.oracle import whole_logits
 from harness.rounding import assert_close
+from megatron.core import parallel_state
 from torch import Tensor
 
 from mcore_unpatch.compat import (
     Compose,
     DistillationLoss,
     Entropy,
+    HeadInputs,
     HookContext,
     Logits,
     LogProbs,
@@ -34,12 +35,16 @@ from mcore_unpatch.compat.hook import head
 
 
 def _model(case: Case) -> tuple[Any, dict[str, Any], Tensor]:
+    """A model, its arguments, and the whole logits of its default path in float64."""
     start_world(case)
     model = build_model(case)
     inputs = {**batch_of(case), "attention_mask": None}
     with torch.no_grad():
         shard = model(**{**inputs, "labels": None})
-    return model, inputs, whole_logits(shard).double()
+    group = parallel_state.get_tensor_model_parallel_group()
+    parts = [torch.empty_like(shard) for _ in range(group.size())]
+    torch.distributed.all_gather(parts, shard, group=group)
+    return model, inputs, torch.cat(parts, -1).double()
 
 
 def _close(mine: Tensor, true: Tensor) -> None:
@@ -144,17 +149,23 @@ def test_a_loss_is_zero_where_megatron_gives_a_number_that_its_mask_hides(model:
 
 
 class Tenfold(LogProbs):
+    """A subclass with a `__call__` of its own, as a user writes it."""
+
     def __call__(self, **keywords: Any) -> Any:
         return super().__call__(**keywords) * 10
 
 
 class Both(LogProbsAndEntropy):
+    """The same with several results."""
+
     def __call__(self, **keywords: Any) -> Any:
         log_probs, entropy = super().__call__(**keywords)
         return Outputs(log_probs=-log_probs, entropy=entropy + 1)
 
 
 class Halved(LogProbs):
+    """One that makes something else of the shared pass."""
+
     def results(self, call: Any, out: Any) -> dict[str, Any]:
         return {"log_probs": out.logprobs / 2}
 
@@ -181,7 +192,9 @@ def test_composed_processors_compare_by_their_parts() -> None:
     assert len({Compose(LogProbs()), Compose(LogProbs())}) == 1
 
 
-EVERY = (LogProbs, Entropy, LogProbsAndEntropy, TokenLoss, LogProbsAt, SumPiSquared, TopKLogits, DistillationLoss)
+EVERY: list[Any] = [
+    *(LogProbs, Entropy, LogProbsAndEntropy, TokenLoss, LogProbsAt, SumPiSquared, TopKLogits, DistillationLoss)
+]
 
 
 @pytest.mark.parametrize("processor", EVERY)
@@ -193,6 +206,8 @@ def test_wrong_options_raise_where_the_processor_is_made(processor: Any) -> None
     for name, value in wrong.items():
         with pytest.raises(ValueError, match=f"{name}: expected"):
             processor(**own | {name: value})
+    with pytest.raises(TypeError, match="keep: expected a function"):
+        HeadInputs(keep=[])  # type: ignore[arg-type]
 
 
 @on_ranks

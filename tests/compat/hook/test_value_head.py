@@ -19,9 +19,19 @@ from megatron.core import parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing import load, save
 from megatron.core.dist_checkpointing.strategies.filesystem_async import get_write_results_queue
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.transformer.module import Float16Module
 from torch import Tensor
 
-from mcore_unpatch import compat
+from mcore_unpatch.compat import (
+    HeadInputs,
+    HookBypassedError,
+    HookError,
+    LogProbs,
+    UnsupportedHeadError,
+    ValueLayer,
+    add_value_head,
+    call_with_processor,
+)
 from mcore_unpatch.compat.packing import zigzag_split
 
 ONE_RANK = [Case(), Case(mup=True), Case(hybrid=True), Case(dtype=torch.bfloat16), Case(tied=True)]
@@ -40,7 +50,8 @@ def _layer_of(source: str, config: Any) -> torch.nn.Module:
     exec(source, scope)
     torch.manual_seed(3)
     made = scope["LinearForLastLayer"](config.hidden_size, 1, sequence_parallel=config.sequence_parallel)
-    return made.to(config.params_dtype)
+    layer: torch.nn.Module = made.to(config.params_dtype)
+    return layer
 
 
 def _critic(case: Case, source: str, how: str) -> Any:
@@ -51,9 +62,9 @@ def _critic(case: Case, source: str, how: str) -> Any:
             model.output_layer = _layer_of(source, model.config)
         return model
     layer = _layer_of(source, model.config)
-    compat.add_value_head(model, layer if how == "kept" else None)
+    add_value_head(model, layer if how == "kept" else None)
     if how == "own" and model.post_process:
-        assert isinstance(model.output_layer, compat.ValueLayer)
+        assert isinstance(model.output_layer, ValueLayer)
         model.output_layer.load_state_dict(layer.state_dict())
     return model
 
@@ -102,12 +113,13 @@ def test_values_and_gradients_are_those_of_the_replaced_layer(case: Case, verl_v
 @on_ranks
 def test_no_vocabulary_sized_weight_is_left(case: Case, model: Any) -> None:
     before = weakref.ref(model.output_layer.weight) if model.post_process and not case.tied else None
-    compat.add_value_head(model)
+    add_value_head(model)
     gc.collect()
     assert before is None or before() is None
     vocabulary = [name for name, p in model.named_parameters() if p.shape[0] >= case.vocab // case.tp]
-    decoder = {name for name, _ in model.decoder.named_parameters("decoder")}
-    assert set(vocabulary) <= {"embedding.word_embeddings.weight"} | decoder
+    assert set(vocabulary) <= {"embedding.word_embeddings.weight"} | {
+        n for n, _ in model.decoder.named_parameters("decoder")
+    }
     names = [name for name, _ in model.named_parameters() if "output_layer" in name]
     assert names == (["output_layer.weight"] if model.post_process else [])
 
@@ -193,15 +205,27 @@ def test_the_page(case: Case, verl_value_layer: str) -> None:
     assert torch.equal(model(**_call(case)), _critic(case, verl_value_layer, "legacy")(**_call(case)))
 
 
+@on_ranks(Case(dtype=torch.bfloat16))
+def test_a_plain_state_dict_of_the_replaced_layer_loads(case: Case, verl_value_layer: str) -> None:
+    old, new = _critic(case, verl_value_layer, "legacy"), _critic(case, verl_value_layer, "own")
+    with torch.no_grad():
+        new.output_layer.weight.zero_()
+    Float16Module(new.config, new).load_state_dict(Float16Module(old.config, old).state_dict())
+    assert torch.equal(new.output_layer.weight, old.output_layer.weight)
+    new.load_state_dict(new.state_dict())
+    with pytest.raises(RuntimeError, match=r"size mismatch for output_layer\.weight"):
+        new.load_state_dict(build_model(case).state_dict())  # a language model's
+
+
 @on_ranks
 def test_a_language_model_inside_another_model(case: Case, verl_value_layer: str) -> None:
     expected = _critic(case, verl_value_layer, "legacy")(**_call(case))
     outer = OpenVision(build_model(case))
-    compat.add_value_head([outer], _layer_of(verl_value_layer, build_config(case)))
+    add_value_head([outer], _layer_of(verl_value_layer, build_config(case)))
     assert torch.equal(outer(**_call(case)), expected)
     heads = [name for name, _ in outer.named_parameters() if "output_layer" in name]
     assert heads == ["language_model.output_layer.weight"]
-    with pytest.raises(compat.HookBypassedError, match="was called as a plain method"):
+    with pytest.raises(HookBypassedError, match="was called as a plain method"):
         outer(**_call(case), labels=batch_of(case)["labels"])
 
 
@@ -212,18 +236,17 @@ def test_a_head_may_have_several_outputs(case: Case) -> None:
     for new in (False, True):
         model = build_model(case)
         if new:
-            compat.add_value_head(model, outputs=3)
+            add_value_head(model, outputs=3)
         else:
             group = parallel_state.get_tensor_model_parallel_group()
-            model.output_layer = compat.ValueLayer(model.config, group, like=model.output_layer.weight, outputs=3)
+            model.output_layer = ValueLayer(model.config, group, like=model.output_layer.weight, outputs=3)
         torch.nn.init.normal_(model.output_layer.weight, generator=torch.Generator().manual_seed(7))
         values = model(**_call(case))
         assert values.shape == (*batch_of(case)["input_ids"].shape, 3)
         torch.autograd.backward(_loss(values))
         sides.append((values.detach(), gradients_of(model)))
-    # Known by its layer, not by one output.
-    with pytest.raises(compat.UnsupportedHeadError, match="this model is a critic"):
-        compat.call_with_processor(model, compat.LogProbs(), **_call(case))
+    with pytest.raises(UnsupportedHeadError, match="this model is a critic"):  # known by its layer, not by one output
+        call_with_processor(model, LogProbs(), **_call(case))
     (values, gradients), (new_values, new_gradients) = sides
     assert torch.equal(values, new_values)
     assert gradients.keys() == new_gradients.keys()
@@ -232,30 +255,31 @@ def test_a_head_may_have_several_outputs(case: Case) -> None:
 
 @on_ranks
 def test_what_a_critic_cannot_be_is_refused_before_anything_changes() -> None:
-    with pytest.raises(compat.HookError, match="mtp_num_layers=None"):
-        compat.add_value_head(build_model(Case(mtp=1)))
+    with pytest.raises(HookError, match="mtp_num_layers=None"):
+        add_value_head(build_model(Case(mtp=1)))
     model = build_model(Case())
     DistributedDataParallel(build_config(Case()), DistributedDataParallelConfig(), model)
-    with pytest.raises(compat.HookError, match="already wrapped"):
-        compat.add_value_head(model)
+    with pytest.raises(HookError, match="already wrapped"):
+        add_value_head(model)
     model = build_model(Case())
     model.config.defer_embedding_wgrad_compute = True
-    with pytest.raises(compat.HookError, match="defer_embedding_wgrad_compute"):
-        compat.add_value_head(model)
+    with pytest.raises(HookError, match="defer_embedding_wgrad_compute"):
+        add_value_head(model)
     model = build_model(Case())
-    with pytest.raises(compat.HookError, match="already wrapped"):
-        compat.add_value_head(torch.nn.parallel.DistributedDataParallel(model))
+    with pytest.raises(HookError, match="already wrapped"):
+        add_value_head(torch.nn.parallel.DistributedDataParallel(model))
     assert model.output_layer.weight is not None
     assert not model._forward_pre_hooks
-    compat.add_value_head(model)
-    with pytest.raises(compat.HookError, match="add it once"):
-        compat.add_value_head(model)
+    add_value_head(model)
+    with pytest.raises(HookError, match="add it once"):
+        add_value_head(model)
     with pytest.raises(ValueError, match="the layer that is given decides"):
-        compat.add_value_head(build_model(Case()), torch.nn.Linear(16, 2), outputs=2)
-    assert build_model(Case()).output_layer.weight is not None
-    for processor in (compat.LogProbs(), compat.HeadInputs()):
-        with pytest.raises(compat.UnsupportedHeadError, match="this model is a critic: its output_layer"):
-            compat.call_with_processor(model, processor, **_call(Case()))
+        add_value_head(build_model(Case()), torch.nn.Linear(16, 2), outputs=2)
+    untouched = build_model(Case())
+    assert untouched.output_layer.weight is not None
+    for processor in (LogProbs(), HeadInputs()):
+        with pytest.raises(UnsupportedHeadError, match="this model is a critic: its output_layer"):
+            call_with_processor(model, processor, **_call(Case()))
     with pytest.raises(ValueError, match="values and no loss"):
         model(**_call(Case()), labels=batch_of(Case())["labels"])
     with pytest.raises(ValueError, match="values and no loss"):
@@ -265,5 +289,5 @@ def test_what_a_critic_cannot_be_is_refused_before_anything_changes() -> None:
 @on_ranks(Case(pp=2, tied=True))
 def test_tied_embeddings_over_pipeline_stages_are_refused(model: Any) -> None:
     if model.post_process:
-        with pytest.raises(compat.HookError, match="share_embeddings_and_output_weights=False"):
-            compat.add_value_head(model)
+        with pytest.raises(HookError, match="share_embeddings_and_output_weights=False"):
+            add_value_head(model)

@@ -67,7 +67,8 @@ def test_the_distributed_optimizer_steps_the_same(case: Case, overlap: bool) -> 
                 loss: torch.Tensor = ddp(**inputs).mean()
             return loss
 
-        return under_the_optimizer(case, loss_of, overlap=overlap).tolist()
+        found: list[float] = under_the_optimizer(case, loss_of, overlap=overlap).tolist()
+        return found
 
     expected = losses(None)
     assert_same_losses(losses(TokenLoss()), expected)

@@ -1,4 +1,7 @@
-"""A HybridModel and the GPTModel of the same layers and weights: the same bits, however it is run."""
+"""A HybridModel and the GPTModel of the same layers and weights: the same bits, whatever is asked, however it is run.
+
+GPTModel has the hook, and HybridModel has it through its output layer alone.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,9 +11,10 @@ import torch
 from harness import on_ranks, on_releases
 from harness.faithful import inputs_for
 from harness.models import Case, equal_pair
-from harness.oracle import gradients_of, mtp_logged
+from harness.oracle import gradients_of
 from harness.pool import MAIN
 from matrix.test_matrix import CASES
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from torch import Tensor
 
 from mcore_unpatch.compat import (
@@ -61,7 +65,8 @@ def _found(model: Any, results: Mapping[str, Tensor]) -> dict[str, Tensor]:
     torch.autograd.backward(sum(one for one in weighed if one.requires_grad))
     names = gpt_parameter_names(model) if type(model).__name__ == "HybridModel" else {}
     gradients = {names.get(name, name): gradient for name, gradient in gradients_of(model).items()}
-    logged = {f"logged {name}": value for name, value in mtp_logged().items()}
+    logged = {f"logged {name}": value for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)}
+    MTPLossLoggingHelper.tracker.clear()
     model.zero_grad()
     return {**results, **gradients, **logged}
 

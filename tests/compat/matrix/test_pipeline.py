@@ -45,10 +45,12 @@ CASES = [
 @on_ranks
 def test_the_schedule_gives_the_same_losses_and_gradients(case: Case, model: Any) -> None:
     def from_default(output: Tensor, mask: Tensor) -> Tensor:
-        return (output * mask).sum() / mask.sum()
+        loss: Tensor = (output * mask).sum() / mask.sum()
+        return loss
 
     def from_hook(output: Any, mask: Tensor) -> Tensor:
-        return from_default(-output.log_probs, mask) + 0 * output.entropy.sum()
+        loss: Tensor = from_default(-output.log_probs, mask) + 0 * output.entropy.sum()
+        return loss
 
     theirs = _run_schedule(case, model, from_default)
     expected = gradients_of(model)

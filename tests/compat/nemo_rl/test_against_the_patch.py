@@ -1,4 +1,8 @@
-"""NeMo RL's own class patch, from its checkout, and the shim: the same model, the same call, the same numbers."""
+"""NeMo RL's own class patch, from its checkout, and the shim: the same model, the same call, the same numbers.
+
+The flag and `numbers="nemo_rl"`, which a migration writes, give them everywhere; Megatron's own are the same in most
+places; test_promised_numbers.py says where they are others.
+"""
 
 import inspect
 from typing import Any

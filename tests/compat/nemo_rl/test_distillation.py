@@ -18,6 +18,7 @@ LENGTHS = (16, 9)
 
 
 def _teacher(case: Case) -> tuple[Tensor, Tensor]:
+    """Logits and ids `[b, s, k]`."""
     generator = torch.Generator().manual_seed(1)
     logits, ids = torch.randn(case.batch, case.sequence, case.vocab, generator=generator).topk(K)
     return logits, ids
@@ -50,17 +51,22 @@ def _theirs(case: Case, checkout: str, zero: bool) -> tuple[Tensor, dict[str, Te
 
 
 def _ours(case: Case, zero: bool) -> tuple[Tensor, dict[str, Tensor]]:
+    """The same from hidden states, packed and context-parallel."""
     start_world(case)
     model = build_model(case)
     groups = resolve_groups(model)
     real = torch.arange(case.sequence) < torch.tensor(LENGTHS)[:, None]
     packer = Packer(real, tp_size=case.tp, cp_size=case.cp, cp_rank=parallel_state.get_context_parallel_rank())
     logits, ids = _teacher(case)
-    processor = DistillationLoss(rest="zero" if zero else "renormalised")
-    context = {"teacher": TeacherTopK(packer.pack(ids), packer.pack(logits, fill=-torch.inf))}
-    inputs = {"input_ids": packer.pack(batch_of(case)["input_ids"]), "position_ids": packer.position_ids}
-    inputs |= {"attention_mask": None, "packed_seq_params": packer.packed_seq_params()}
-    row = call_with_processor(model, processor, context=context, **inputs)
+    row = call_with_processor(
+        model,
+        DistillationLoss(rest="zero" if zero else "renormalised"),
+        packer.pack(batch_of(case)["input_ids"]),
+        packer.position_ids,
+        None,
+        packed_seq_params=packer.packed_seq_params(),
+        context={"teacher": TeacherTopK(packer.pack(ids), packer.pack(logits, fill=-torch.inf))},
+    )
     losses = packer.unpack(row, cp_group=groups.cp)[:, :-1] * _mask(case)
     torch.autograd.backward(losses.square().sum())
     gradients = gradients_of(model)

@@ -31,15 +31,21 @@ def tensors(length: int, batch: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def run(function: Any, hidden: Tensor, weight: Tensor) -> Run:
+    """The result of `function(hidden, weight)`, and the gradients of both."""
     hidden, weight = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
     result = function(hidden, weight)
     weights = torch.randn(result.shape, generator=torch.Generator().manual_seed(5))
     torch.autograd.backward((result * weights).sum())
+    assert hidden.grad is not None
+    assert weight.grad is not None
     return {"values": result.detach(), "hidden gradient": hidden.grad, "weight gradient": weight.grad}
 
 
 def log_probs_by_hand(hidden: Tensor, weight: Tensor, labels: Tensor, own: Tensor | None = None) -> Tensor:
-    """`[b, s]` from logits; a label outside the vocabulary gives 0 and the gradient of -logsumexp."""
+    """`[b, s]` from logits; a label outside the vocabulary gives 0 and the gradient of -logsumexp.
+
+    Gradients come from the positions that are this rank's `own`, and over its loss, as the gather adds up those of all.
+    """
     logits = (hidden @ weight.T).transpose(0, 1)
     total = logits.logsumexp(-1)
     known = labels < VOCAB
@@ -102,8 +108,9 @@ def test_padded_batches_under_context_parallelism(checkout: str) -> None:
         return assert_same(ours, summed(truth))
     with loaded(checkout, "nemo_rl", UTILS) as utils:
         unfused = utils.from_parallel_logits_to_logprobs
-        theirs = run(lambda h, w: unfused((h @ w.T).transpose(0, 1).contiguous(), tokens, **ends), share, weight)
-        return assert_same(ours, theirs)
+        return assert_same(
+            ours, run(lambda h, w: unfused((h @ w.T).transpose(0, 1).contiguous(), tokens, **ends), share, weight)
+        )
 
 
 @pytest.mark.parametrize("checkout", BY_HAND_AND_THEIRS)
@@ -139,12 +146,14 @@ def test_packed_rows_under_context_parallelism(checkout: str) -> None:
 
         def theirs(h: Tensor, w: Tensor) -> Tensor:
             logits = (h @ w.T).transpose(0, 1).contiguous()
-            return unfused(logits, tokens, bounds, LENGTH, group=groups.tp, **ends)
+            log_probs: Tensor = unfused(logits, tokens, bounds, LENGTH, group=groups.tp, **ends)
+            return log_probs
 
         return assert_same(ours, run(theirs, share, weight))
 
 
 def summed(run: Run) -> Run:
+    """The gradients of two ranks with the same loss, added up."""
     return {name: value if name == "values" else 2 * value for name, value in run.items()}
 
 

@@ -15,8 +15,16 @@ from megatron.core.inference.contexts import StaticInferenceContext
 from megatron.core.models.gpt.gpt_model import GPTModel
 from torch.nn import Module
 
-from mcore_unpatch import compat
-from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
+from mcore_unpatch.compat import (
+    AttachmentError,
+    HookSwallowedError,
+    LegacyPatchError,
+    Logits,
+    TokenLoss,
+    WrapperRefusesError,
+    attach,
+)
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs, patch_gpt_model_forward_for_linear_ce_fusion
 
 
 def tokens_of(case: Case) -> dict[str, Any]:
@@ -70,13 +78,13 @@ def test_a_model_that_is_wrapped_later_is_served(case: Case, model: Any) -> None
 def test_other_users_of_the_hook_are_left_alone(case: Case) -> None:
     model = with_the_flag(case)
     plain, call = build_model(case), call_of(case)
-    assert torch.equal(model(**call, output_processor=compat.Logits()), plain(**tokens_of(case)))
-    with compat.attach(model, compat.TokenLoss()):
+    assert torch.equal(model(**call, output_processor=Logits()), plain(**tokens_of(case)))
+    with attach(model, TokenLoss()):
         assert_close(model(**call), plain(**call))
-        with pytest.raises(compat.AttachmentError, match="attached"):
+        with pytest.raises(AttachmentError, match="attached"):
             model(**call, **linear_ce_fusion_kwargs(model))
-    with pytest.raises(compat.AttachmentError, match="another output_processor"):
-        model(**call, **FLAG, output_processor=compat.Logits())
+    with pytest.raises(AttachmentError, match="another output_processor"):
+        model(**call, **FLAG, output_processor=Logits())
     model(**call, **FLAG)
 
 
@@ -97,12 +105,12 @@ class Refuses(Swallows):
 @on_ranks
 def test_a_wrapper_in_the_way_is_named(case: Case, model: Any) -> None:
     call = call_of(case)
-    with pytest.raises(compat.WrapperRefusesError, match="Refuses"):
+    with pytest.raises(WrapperRefusesError, match="Refuses"):
         linear_ce_fusion_kwargs(Refuses(model))
     wrapper = Swallows(model)
     kwargs = linear_ce_fusion_kwargs(wrapper)
     for _ in range(2):
-        with pytest.raises(compat.HookSwallowedError, match="Swallows"):
+        with pytest.raises(HookSwallowedError, match="Swallows"):
             wrapper(**call, **kwargs)
         model(**call, **kwargs)  # a success before does not hide the next failure
     before = len(wrapper._forward_hooks), len(wrapper._forward_pre_hooks)
@@ -126,7 +134,7 @@ def test_a_model_that_is_still_patched_is_refused_by_the_patchs_name(case: Case,
         with (
             patched(),
             mock.patch.object(GPTModel, "forward", _forward_of_a_patch),
-            pytest.raises(compat.LegacyPatchError, match=r"\._forward_of_a_patch replaced Megatron's method"),
+            pytest.raises(LegacyPatchError, match=r"\._forward_of_a_patch replaced Megatron's method"),
         ):
             call()
 
@@ -142,6 +150,17 @@ def test_calls_for_inference_keep_no_graph(case: Case, model: Any) -> None:
     result = model(**call, **linear_ce_fusion_kwargs(model), inference_context=context)
     assert not result.requires_grad
     assert_close(result, expected_log_probs(model, case))
+
+
+@on_ranks(release="0.19.2")
+def test_the_chunk_size_is_that_of_the_last_call(case: Case) -> None:
+    with patched(7):
+        patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=9)
+        model = build_model(case)
+        assert linear_ce_fusion_kwargs(model)["output_processor"].processor.chunk_size == 9
+        assert linear_ce_fusion_kwargs(model, chunk_size=2)["output_processor"].processor.chunk_size == 2
+    with pytest.raises(ValueError, match="chunk_size"):
+        patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=0)
 
 
 @pytest.mark.parametrize("case", [Case(), Case(mtp=1), Case(mup=True), Case(mtp=1, mup=True)], ids=str)

@@ -1,4 +1,9 @@
-"""What the flag promises, by hand: a twin without MTP layers, its plain output layer, and a log-softmax in float64."""
+"""What the flag promises, held to an oracle of our own where no checkout of NeMo RL is at hand.
+
+NeMo RL's patch multiplies the last hidden states with the output weight and takes the log-probs of the next tokens of
+the row. It leaves out MTP, MuP's factor, and the borders of packed sequences. Written down by hand that is a twin of
+the model without MTP layers, the plain output of its output layer, and a log-softmax in float64.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -8,14 +13,16 @@ import torch
 from downstream.nemo_rl_calls import CHUNK, FLAG, KEPT, SAME, call_of, values_and_gradients, with_the_flag
 from harness import on_ranks
 from harness.models import Case, build_model
-from harness.oracle import backward_from, gradients_of, whole_logits
+from harness.oracle import gradients_of
 from harness.rounding import assert_agree
+from megatron.core import parallel_state
 from torch import Tensor
 
 from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 
 
 def twin_of(case: Case, model: Any, dtype: torch.dtype | None = None) -> Any:
+    """The same weights without the layers of MTP, in another dtype if one is given."""
     twin = build_model(replace(case, mtp=0))
     missing = twin.load_state_dict(model.state_dict(), strict=False)
     assert not missing.missing_keys
@@ -30,11 +37,15 @@ def by_hand(model: Any, call: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]
     model(**{**call, "labels": None})
     handle.remove()
     [logits] = caught
-    whole = whole_logits(logits).transpose(0, 1).double().requires_grad_()
+    group = parallel_state.get_tensor_model_parallel_group()
+    parts = [torch.empty_like(logits) for _ in range(group.size())]
+    torch.distributed.all_gather(parts, logits.detach().contiguous(), group=group)
+    whole = torch.cat(parts, -1).transpose(0, 1).double().requires_grad_()
     log_probs = whole.log_softmax(-1)[:, :-1].gather(-1, call["labels"][:, 1:, None]).squeeze(-1)
     weights = torch.randn(log_probs.shape, generator=torch.Generator().manual_seed(3))
     (gradient,) = torch.autograd.grad((log_probs * weights).sum(), whole)
-    backward_from(logits, gradient)
+    shard = gradient.chunk(group.size(), -1)[group.rank()].transpose(0, 1)
+    torch.autograd.backward(logits, shard.to(logits.dtype))
     return log_probs.detach(), gradients_of(model)
 
 
@@ -44,8 +55,9 @@ def test_values_and_gradients_by_hand(case: Case) -> None:
     call = call_of(case)
     model = with_the_flag(case)
     untrained = {name: torch.zeros_like(p) for name, p in model.named_parameters() if name.startswith("mtp.")}
-    both = [by_hand(twin_of(case, model, dtype), call) for dtype in (torch.float64, None)]
-    (truth, gradients), (plain, plain_gradients) = both
+    (truth, gradients), (plain, plain_gradients) = (
+        by_hand(twin_of(case, model, dtype), call) for dtype in (torch.float64, None)
+    )
     kept = linear_ce_fusion_kwargs(model, chunk_size=CHUNK, numbers="nemo_rl")
     for asked in (FLAG, kept):
         before = model.config

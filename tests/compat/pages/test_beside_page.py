@@ -29,7 +29,7 @@ def test_what_is_said_of_verls_kernel_is_what_was_measured(ours: str, kind: str)
     taken = {(one["peer"], *one["shape"]): one[kind]["ms"] for one in figures if "ms" in one.get(kind, {})}
     shapes = [shape for peer, *shape in taken if peer == "veRL's kernel"]
     parts = [taken[f"ours as veRL's kernel{ours}", *shape] / taken["veRL's kernel", *shape] for shape in shapes]
-    page = (ROOT / "docs" / "how-to" / "migrate-verl.md").read_text()
+    page = (ROOT / "docs" / "frameworks" / "verl.md").read_text()
     assert f"{min(parts):.2f} to {max(parts):.2f}" in page
     if kind == "train" and not ours:
         assert Kernels.offers.startswith(f"{1 / max(parts):.1f} to {1 / min(parts):.1f} times as fast")

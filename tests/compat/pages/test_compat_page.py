@@ -29,6 +29,7 @@ def example(name: str) -> Any:
 
 
 def _model(case: Case) -> tuple[Any, dict[str, Any], Tensor]:
+    """A model, its arguments, and log-softmax of its default logits `[b, s, vocab]`."""
     start_world(case)
     model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
     return model, inputs, model(**{**inputs, "labels": None}).detach()
@@ -129,7 +130,8 @@ def test_examples_of_one_rank(release: str, one: Any) -> None:
 def _of_the_page(case: Case) -> tuple[Tensor, dict[str, Tensor]]:
     def packed(model: Any, row: dict[str, Any]) -> Tensor:
         arguments = (row["input_ids"], row["position_ids"], row["packed_seq_params"])
-        return example("packed_log_probs")(model, *arguments, torch.tensor(LENGTHS))
+        found: Tensor = example("packed_log_probs")(model, *arguments, torch.tensor(LENGTHS))
+        return found
 
     return train_on(case, packed)
 

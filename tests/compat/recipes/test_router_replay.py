@@ -1,4 +1,4 @@
-"""Router replay of Megatron itself, as docs/how-to/router-replay.md drives it, beside the patch of veRL 0.8."""
+"""Megatron's own router replay, as docs/recipes.md drives it, beside the patch of veRL 0.8 that masks nothing."""
 
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"moe_router_score_function": "sigmoid"},
     {"moe_router_num_groups": 2, "moe_router_group_topk": 1},
 ]
-recipe = partial(from_page, "how-to/router-replay.md")
+recipe = partial(from_page, "recipes.md")
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,12 @@ def _logits(seed: int, dtype: torch.dtype) -> Tensor:
 
 
 def _probabilities(routing: Any, seed: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities, the map, and the gradient of the logits."""
     logits = _logits(seed, dtype)
     probs, routing_map = routing(logits)
     weights = torch.randn(probs.shape, generator=torch.Generator().manual_seed(5))
     torch.autograd.backward((probs * weights).sum())
+    assert logits.grad is not None
     return probs.detach(), routing_map, logits.grad
 
 

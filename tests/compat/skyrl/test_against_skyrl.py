@@ -38,6 +38,7 @@ def tensors(tokens: tuple[int, int], tp_group: Any, dtypes: tuple[torch.dtype, t
 
 
 def run(function: Any, given: dict[str, Any], **options: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The result, and the gradients of hidden states and weight for fixed weights of its values."""
     given = {**given, "hidden": given["hidden"].clone().requires_grad_()}
     given["lm_head_weight"] = given["lm_head_weight"].clone().requires_grad_()
     result = function(**given, **options)
@@ -71,8 +72,14 @@ def _padded(checkout: str, tp: int, cp: int, temperature: float, dtypes: Any) ->
             ours = run(shim.from_parallel_hidden_to_logprobs, given, chunk_size=chunk_size)
             assert_same(ours, theirs, dtype)
         entropy = {"chunk_size": 4, "temperature": temperature, "tp_group": tp_group}
-        both = [of._fused_vocab_parallel_entropy_from_hidden for of in (shim, utils)]
-        assert_same(*((of(given["hidden"], given["lm_head_weight"], **entropy),) for of in both), dtype)
+        pair = [
+            (function(given["hidden"], given["lm_head_weight"], **entropy),)
+            for function in (
+                shim._fused_vocab_parallel_entropy_from_hidden,
+                utils._fused_vocab_parallel_entropy_from_hidden,
+            )
+        ]
+        assert_same(*pair, dtype)
 
 
 F32, BF16 = torch.float32, torch.bfloat16
@@ -107,8 +114,13 @@ def _packed(checkout: str, tp: int, cp: int, layout: str) -> None:
         if layout == "attention mask":
             call["attention_mask"] = MASK
         for loss_mask in (None, (torch.arange(18).view(3, 6) % 4 != 0).float()):
-            both = [of.from_parallel_hidden_to_entropy_packed_sequences for of in (shim, utils)]
-            pair = [of(given["hidden"], given["lm_head_weight"], loss_mask=loss_mask, **call) for of in both]
+            pair = [
+                function(given["hidden"], given["lm_head_weight"], loss_mask=loss_mask, **call)
+                for function in (
+                    shim.from_parallel_hidden_to_entropy_packed_sequences,
+                    utils.from_parallel_hidden_to_entropy_packed_sequences,
+                )
+            ]
             for mine, other in zip(*pair, strict=True):
                 assert_close(mine, other)
             assert pair[1][0] > 0.1

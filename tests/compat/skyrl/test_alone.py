@@ -1,5 +1,6 @@
 """The shim of SkyRL in one process: which token stands where, and every option against logits by hand."""
 
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -16,6 +17,37 @@ BOUNDS = torch.tensor([0, 4, 8, 14], dtype=torch.int32)  # of three sequences, p
 # Two real tokens of four, on the right; three of four, on the left; five of six, with a hole.
 MASK = torch.tensor([[0, 0, 0, 0, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 1, 1, 1, 1]])
 
+PLACES: list[tuple[Any, Any, list[list[int]], list[list[int]]]] = [
+    (None, None, [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8], [8, 9, 10, 11, 12]], [[1, 1, 1, 0, 0]] * 2 + [[1] * 5]),
+    (
+        MASK,
+        None,
+        [[0, 0, 0, 0, 0], [4, 5, 6, 6, 6], [8, 8, 9, 10, 11]],
+        [[0, 0, 0, 0, 1], [1, 1, 0, 0, 0], [1, 0, 1, 1, 1]],
+    ),
+    (MASK, [[4, 3], [6]], [[0, 1, 2, 3, 4], [8, 9, 10, 11, 12]], [[1, 1, 1, 0, 1], [1] * 5]),
+    (None, [[2], [1, 5]], [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8]], [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1]]),
+]
+
+
+@pytest.mark.parametrize(("mask", "lengths", "token", "valid"), PLACES)
+def test_which_token_of_the_row_stands_where(mask: Any, lengths: Any, token: Any, valid: Any) -> None:
+    place, follows = shim.places_of(BOUNDS, 6, 14, mask, lengths)
+    assert place.tolist() == token
+    assert follows.tolist() == [[bool(one) for one in row] for row in valid]
+
+
+def test_a_longer_batch_ends_with_the_row() -> None:
+    """More positions than the row has tokens behind a sequence: nothing outside of it is read."""
+    for lengths in (None, [[4, 4, 6]]):
+        token, follows = shim.places_of(BOUNDS, 20, 14, None, lengths)
+        assert int(token.max()) == 13
+        assert follows.sum(1).tolist() == ([3, 3, 5] if lengths is None else [11])
+    assert shim.places_of(BOUNDS, 4, 14, None, None)[1].tolist() == [[True] * 3] * 3
+    token, follows = shim.places_of(BOUNDS, 8, 14, torch.arange(8) < torch.tensor([[4], [4], [6]]), None)
+    assert token.amax(1).tolist() == [3, 7, 13]
+    assert follows.sum(1).tolist() == [3, 3, 5]
+
 
 @pytest.mark.parametrize("lengths", [[[4, 4]], [[4], [4], [6, 1]], []])
 def test_as_many_sub_sequences_as_there_are(lengths: list[list[int]]) -> None:
@@ -25,12 +57,14 @@ def test_as_many_sub_sequences_as_there_are(lengths: list[list[int]]) -> None:
 
 
 def tensors(*shape: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states, weight, target."""
     draw = torch.Generator().manual_seed(4)
     hidden, weight = (torch.randn(*size, WIDTH, generator=draw).requires_grad_() for size in (shape, (WORDS,)))
     return hidden, weight, torch.randint(0, WORDS, shape, generator=draw)
 
 
 def by_hand(hidden: Tensor, weight: Tensor, target: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Log-probs of the tokens after each, and entropy, `[b, s]`."""
     log_p = (hidden.detach() @ weight.detach().T / temperature).log_softmax(-1)
     return log_p.gather(-1, target.roll(-1, 1)[..., None]).squeeze(-1), -(log_p.exp() * log_p).sum(-1)
 

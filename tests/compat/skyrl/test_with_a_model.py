@@ -13,8 +13,16 @@ from harness.packing import Packer
 from megatron.core import parallel_state
 from torch import Tensor
 
-from mcore_unpatch.compat import attach, call_with_processor, skyrl
+from mcore_unpatch.compat import attach, call_with_processor
 from mcore_unpatch.compat.packing import gather_sequence, split_packed_row
+from mcore_unpatch.compat.skyrl import (
+    call_model_with_fused_lm_head,
+    from_parallel_hidden_to_logprobs,
+    from_parallel_hidden_to_logprobs_packed_sequences,
+    fused_lm_head_output_processor,
+    fused_vocab_parallel_entropy_from_hidden,
+    places_of,
+)
 
 ACTIONS = 6
 
@@ -47,11 +55,19 @@ class Batch:
         options |= {"vocab_start_index": group.rank() * rows, "vocab_end_index": (group.rank() + 1) * rows}
         options |= {"chunk_size": 3, "temperature": TEMPERATURE}
         if not self.case.packed:
-            found = skyrl.from_parallel_hidden_to_logprobs(hidden, weight, self.sequences, tp_group=group, **options)
+            found = from_parallel_hidden_to_logprobs(hidden, weight, self.sequences, tp_group=group, **options)
             return found[:, -ACTIONS:]
-        row = (hidden, weight, self.targets, self.bounds, self.case.sequence)
-        options |= {"cp_group": parallel_state.get_context_parallel_group(), "attention_mask": self.attention_mask}
-        found = skyrl.from_parallel_hidden_to_logprobs_packed_sequences(*row, group=group, **options)
+        found = from_parallel_hidden_to_logprobs_packed_sequences(
+            hidden,
+            weight,
+            self.targets,
+            self.bounds,
+            self.case.sequence,
+            group=group,
+            cp_group=parallel_state.get_context_parallel_group(),
+            attention_mask=self.attention_mask,
+            **options,
+        )
         return found[:, -ACTIONS:]
 
     def labels(self) -> Tensor:
@@ -65,18 +81,18 @@ class Batch:
         if not self.case.packed:
             return share[:, -ACTIONS - 1 : -1]
         row = gather_sequence(share, parallel_state.get_context_parallel_group(), "own", self.bounds)
-        token, follows = skyrl.places_of(self.bounds, self.case.sequence, row.shape[1], self.attention_mask, None)
+        token, follows = places_of(self.bounds, self.case.sequence, row.shape[1], self.attention_mask, None)
         return row[0, token].where(follows, 0)[:, -ACTIONS:]
 
 
 def in_two_steps(batch: Batch, model: Any) -> Result:
     model.zero_grad()
     context: dict[str, Any] = {}
-    hidden = skyrl.call_model_with_fused_lm_head(model, **batch.call, output_processor_context=context)
+    hidden = call_model_with_fused_lm_head(model, **batch.call, output_processor_context=context)
     assert hidden.shape[-1] == batch.case.hidden
     weight, group = context["lm_head_weight"], parallel_state.get_tensor_model_parallel_group()
     log_probs = batch.log_probs(hidden, weight)
-    entropy = batch.window(skyrl.fused_vocab_parallel_entropy_from_hidden(hidden, weight, group, 3, TEMPERATURE))
+    entropy = batch.window(fused_vocab_parallel_entropy_from_hidden(hidden, weight, group, 3, TEMPERATURE))
     loss = weighted(log_probs, entropy)
     torch.autograd.backward(loss)
     return Result(log_probs.detach(), entropy.detach(), loss.detach(), gradients_of(model))
@@ -122,15 +138,16 @@ def test_values_and_gradients_are_those_of_the_default_path(case: Case, model: A
 def test_the_processor_is_one_as_any_other_and_short_hidden_states_are_refused(case: Case, model: Any) -> None:
     batch = Batch(case)
     expected: dict[str, Any] = {}
-    hidden = skyrl.call_model_with_fused_lm_head(model, **batch.call, output_processor_context=expected)
+    hidden = call_model_with_fused_lm_head(model, **batch.call, output_processor_context=expected)
     context: dict[str, Any] = {}
-    found = call_with_processor(model, skyrl.fused_lm_head_output_processor, context=context, **batch.call)
-    assert torch.equal(found, hidden)
+    assert torch.equal(
+        call_with_processor(model, fused_lm_head_output_processor, context=context, **batch.call), hidden
+    )
     assert context["lm_head_weight"] is expected["lm_head_weight"]
     context = {}
-    with attach(model, skyrl.fused_lm_head_output_processor, context):
+    with attach(model, fused_lm_head_output_processor, context):
         assert torch.equal(model(**batch.call), hidden)
     assert context["lm_head_weight"] is expected["lm_head_weight"]
-    assert torch.equal(call_with_processor(model, skyrl.fused_lm_head_output_processor, **batch.call), hidden)
+    assert torch.equal(call_with_processor(model, fused_lm_head_output_processor, **batch.call), hidden)
     with pytest.raises(ValueError, match=r"hidden: expected .* at least the 16 positions of target"):
         batch.log_probs(hidden[:, :-3], context["lm_head_weight"])

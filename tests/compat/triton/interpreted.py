@@ -1,4 +1,8 @@
-"""The triton kernels by Triton's interpreter, in float16, against float64; `test_interpreted.py` runs this file."""
+"""The triton kernels on the CPU, by Triton's interpreter, against float64. `test_interpreted.py` runs this file.
+
+float16 only: the interpreter cannot multiply bfloat16, and a wider weight is the torch backend's. The interpreter takes
+as long for a small block of logits as for a large one: two blocks of rows by two or three of columns show every border.
+"""
 
 from typing import Any
 from unittest import mock
@@ -96,6 +100,7 @@ def test_a_program_forgets_the_rows_before() -> None:
     inputs.hidden[:100], inputs.hidden[100:128] = torch.nan, 60_000.0
     with mock.patch.object(launch, "multiprocessors", return_value=1):
         logprobs, entropy = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, entropy=True)
+    assert entropy is not None
     compare(
         {"logprobs": logprobs[128:], "entropy": entropy[128:]}, {k: truth[k][128:] for k in ("logprobs", "entropy")}
     )
@@ -167,6 +172,18 @@ def test_labels_that_are_no_tokens() -> None:
     assert not grad_of(hidden)[1].any()
 
 
+@pytest.mark.parametrize("wanted", ["hidden", "weight"])
+def test_only_one_gradient(wanted: str) -> None:
+    inputs = make_inputs(20, 16, 300, HALF)
+    both = results(linear_logprob, inputs)
+    tensors = {"hidden": inputs.hidden.clone(), "weight": inputs.weight.clone()}
+    tensors[wanted].requires_grad_()
+    logprobs, entropy = linear_logprob(tensors["hidden"], tensors["weight"], inputs.labels, entropy=True)
+    assert entropy is not None
+    ((logprobs * inputs.logprob_grad).sum() + (entropy * inputs.entropy_grad).sum()).backward()
+    assert torch.equal(grad_of(tensors[wanted]), both[f"{wanted}.grad"])
+
+
 @pytest.mark.parametrize(("buffer", "tile_bytes", "keep"), [(torch.float32, 90_000, NONE), (HALF, 82_000, SOME)])
 def test_main_grad(buffer: torch.dtype, tile_bytes: int | None, keep: int) -> None:
     inputs = make_inputs(140, 16, 500, HALF)
@@ -186,8 +203,10 @@ def test_broken_and_equal_logits() -> None:
     inputs.hidden[2, 3] = torch.nan
     out = vocab_pass(inputs.hidden, inputs.weight, inputs.labels, entropy=True, topk=4)
     for found in (out.logprobs, out.entropy, None if out.topk_logits is None else out.topk_logits[:, 0]):
+        assert found is not None
         assert found.isnan().tolist() == [False, False, True, False, False]
     ones = vocab_pass(torch.ones(3, 8, dtype=HALF), torch.ones(300, 8, dtype=HALF), topk=20)
+    assert ones.topk_ids is not None
     assert all(len(set(row)) == 20 for row in ones.topk_ids.tolist())
 
 

@@ -71,8 +71,9 @@ def test_kept_logits_of_heads_that_are_close(kind: str, beta: float) -> None:
     moved = weight + 0.01 * torch.randn(VOCAB + 300, 16, generator=draw, dtype=torch.float16)
     tensors = [x.to(DEVICE) for x in (student, moved, student, weight)]
     truth = results(lambda leaves: plain(leaves, kind, beta, 1.0, None), [x.double() for x in tensors])
-    how = {"kind": kind, "beta": beta, "vocab_size": VOCAB, "keep_bytes": 1 << 30}
-    found = results(lambda leaves: linear_kl(*leaves, **how), tensors)
+    found = results(
+        lambda leaves: linear_kl(*leaves, kind=kind, beta=beta, vocab_size=VOCAB, keep_bytes=1 << 30), tensors
+    )
     for name in ("student", "student weight"):
         assert_close(found[name], truth[name], torch.float16, stores=2)
 
@@ -130,14 +131,16 @@ def test_a_shard_without_columns(kind: Any) -> None:
 
 
 def on_shards() -> None:
+    """Runs on each rank: its shard of both heads, against float64 on the whole vocabulary."""
     tensors = [torch.nn.functional.pad(x, (0, 16 - x.shape[1])) for x in heads(torch.float16, 140, 100)]
     truth = results(lambda leaves: plain(leaves, "jsd", 0.5, 1.0, None), [x.double() for x in tensors])
     half = lambda x: x.chunk(2)[dist.get_rank()]  # noqa: E731
     truth |= {name: half(truth[name]) for name in ("student weight", "teacher weight")}
     local = [tensors[0], half(tensors[1]), tensors[2], half(tensors[3])]
     with mock.patch.object(Pair, "stats", side_effect=AssertionError("torch")):
-        how = {"kind": "jsd", "vocab_size": VOCAB, "tp_group": dist.group.WORLD}
-        found = results(lambda leaves: linear_kl(*leaves, **how), local)
+        found = results(
+            lambda leaves: linear_kl(*leaves, kind="jsd", vocab_size=VOCAB, tp_group=dist.group.WORLD), local
+        )
     for name, value in truth.items():
         assert_close(found[name], value, torch.float32 if name == "value" else torch.float16)
 

@@ -1,4 +1,7 @@
-"""The kernels compile for GPUs on a machine without one, within their shared memory."""
+"""The kernels compile for GPUs on a machine without one, within their shared memory.
+
+The interpreter takes Python that the compiler does not, so running there is not enough.
+"""
 
 from typing import Any
 from unittest import mock
@@ -121,8 +124,12 @@ def test_gradient(dtype: str, card: Any) -> None:
         return
     check(grad_kernel._tile_grad, pointers, {"even_width": True, "entropy": False, "squares": False}, card)
     if card == 90:
-        one = {"even_width": True, "entropy": True, "squares": False, "rows": 1, "columns": 1}
-        check(grad_kernel._tile_grad, pointers, one, card)
+        check(
+            grad_kernel._tile_grad,
+            pointers,
+            {"even_width": True, "entropy": True, "squares": False, "rows": 1, "columns": 1},
+            card,
+        )
 
 
 # The kinds differ in one expression, of which kind 2 has every part.

@@ -102,6 +102,7 @@ def test_main_grad_costs_no_second_buffer(buffer: torch.dtype) -> None:
 
 
 def peak_of_a_step(tokens: int, width: int, vocab: int) -> int:
+    """Bytes beyond inputs, outputs and gradients."""
     inputs = inputs_on_gpu(1, width, 1)
     hidden = torch.randn(tokens, width, device=CUDA, dtype=torch.bfloat16).requires_grad_()
     weight = torch.randn(vocab, width, device=CUDA, dtype=torch.bfloat16).requires_grad_()
@@ -110,6 +111,7 @@ def peak_of_a_step(tokens: int, width: int, vocab: int) -> int:
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     logprobs, entropy = linear_logprob(hidden, weight, labels, entropy=True)
+    assert entropy is not None
     (logprobs.sum() + entropy.sum()).backward()
     return torch.cuda.max_memory_allocated() - before - grad_of(hidden).nbytes - grad_of(weight).nbytes
 
@@ -150,6 +152,8 @@ def test_a_row_has_the_same_bits_in_any_company(tma: bool) -> None:
 
     def call(rows: Tensor) -> list[Tensor]:
         out = vocab_pass(inputs.hidden[rows], inputs.weight, inputs.labels[rows], entropy=True)
+        assert out.logprobs is not None
+        assert out.entropy is not None
         return [out.logprobs, out.entropy, out.logsumexp]
 
     with mock.patch.object(launch, "has_tma", return_value=tma):
@@ -169,7 +173,9 @@ def test_chosen_logits_have_the_bits_of_those_in_the_statistics(
     plain = Problem(inputs.hidden, inputs.weight, scale=scale, columns=shape[2], topk=8, tile_bytes=512 << 20)
     with mock.patch.object(launch, "has_tma", return_value=tma):
         top = TritonBackend().forward(plain)
+        assert top.topk_columns is not None
         found = TritonBackend().forward(replace(plain, chosen=top.topk_columns, topk=0))
+    assert found.chosen is not None
     assert torch.equal(found.chosen[:, 0], found.row_max)
     assert torch.equal(found.chosen, top.topk_logits)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from unittest import mock
 
 import pytest
 import torch
@@ -10,11 +11,39 @@ pytest.importorskip("triton")
 
 from mcore_unpatch.compat.fused_head.problem import Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.torch_backend import BLOCK_ROWS, least_tile_bytes
+from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonTiles
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import padded
 
 HALF = torch.bfloat16
 DEFAULT = 512 << 20
+
+
+def blocks_visited(
+    row_blocks: int, column_blocks: int, height: int, splits: int, segment: int
+) -> list[tuple[int, int]]:
+    """Row and column of every block that the programs of a forward launch take, by the kernel's arithmetic."""
+    segments = -(-column_blocks // segment)
+    visited = []
+    for program in range(height * splits):
+        for row in range(program % height, row_blocks, height):
+            for part in range(program // height, segments, splits):
+                first = part * segment
+                visited += [(row, column) for column in range(first, min(first + segment, column_blocks))]
+    return visited
+
+
+@pytest.mark.parametrize("rows", [1, 128, 129, 1000, 1664, 4000])
+@pytest.mark.parametrize("columns", [1, 256, 257, 5000, 17_000])
+def test_splits_cover_every_block_once_within_the_multiprocessors(rows: int, columns: int) -> None:
+    cpu = torch.device("cpu")
+    row_blocks, column_blocks = launch.blocks(rows, columns, cpu)
+    every_block = list(itertools.product(range(row_blocks), range(column_blocks)))
+    for available in (1, 2, 6, 33, 80, 132, 160):
+        with mock.patch.object(launch, "multiprocessors", return_value=available):
+            height, splits, segment = launch.splits_for(rows, columns, cpu)
+        assert 1 <= height * splits <= available
+        assert sorted(blocks_visited(row_blocks, column_blocks, height, splits, segment)) == every_block
 
 
 def problem(rows: int, width: int, tile_bytes: int, masked: bool, hidden_dtype: torch.dtype, shift: int) -> Problem:
@@ -40,8 +69,13 @@ def test_tiles_and_copies_keep_within_tile_bytes() -> None:
             if tiles.sums_apart(target, len(tiles.row_spans())):
                 used += tiles.tile_columns * width * 4
             assert used <= budget
-            copied = hidden_dtype.itemsize * masked + HALF.itemsize * (hidden_dtype != HALF)
-            copied += HALF.itemsize * (shift and not masked and hidden_dtype == HALF)
+            copied = sum(
+                (
+                    hidden_dtype.itemsize if masked else 0,
+                    HALF.itemsize if hidden_dtype != HALF else 0,
+                    HALF.itemsize if shift and not masked and hidden_dtype == HALF else 0,
+                )
+            )
             for height in (tiles.tile_rows, tiles.forward_rows):
                 assert height * width * copied <= budget or height <= BLOCK_ROWS
 

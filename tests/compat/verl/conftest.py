@@ -8,6 +8,7 @@ from downloads import unpacked
 
 @pytest.fixture
 def verl() -> Callable[[str], str]:
+    """The folder of a veRL release."""
     return lambda version: str(unpacked("verl", version))
 
 
@@ -18,4 +19,5 @@ def verl_091(verl: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def folder(verl: Callable[[str], str], version: str) -> str:
+    """That of the release which a test has as its parameter `version`."""
     return verl(version)

@@ -1,4 +1,7 @@
-"""Megatron's own combined 1F1B schedule with plans of the shim, several micro-batches in flight, and plain forwards."""
+"""Megatron's own combined 1F1B schedule with plans of the shim, several micro-batches in flight, and plain forwards.
+
+On a CPU and in float32; the same in bf16 on a GPU is in `benchmarks/verl_gpu_proof.py`.
+"""
 
 from typing import Any
 
@@ -34,6 +37,7 @@ def test_the_combined_schedule_gives_what_plain_forwards_give(case: Case, entrop
 
 @on_ranks(Case(dp=2), release="0.19.2")
 def test_one_plan_without_labels_or_their_mask(case: Case) -> None:
+    """Logits, or the log-probs of all that is real."""
     with no_streams():
         model, batch = build_moe_model(case), micro_batches(case)[0] | {"labels_mask": None}
         del batch["multi_modal_inputs"]

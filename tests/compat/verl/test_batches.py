@@ -62,6 +62,15 @@ def test_how_long_each_sequence_of_a_row_is(
     assert batches.plan_row([5], SimpleNamespace(**PLAIN), None).padded == (5,)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"cp_layout": "other"}, "cp_layout: expected"), ({"pad_to_length_bucket": 0}, "pad_to_length_bucket: expected")],
+)
+def test_a_row_that_cannot_be(world: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        batches.plan_row([5, 3], SimpleNamespace(**PLAIN), None, **options)
+
+
 MASK = torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
 
 
@@ -78,11 +87,13 @@ def test_the_ranks_of_one_micro_batch(world: Any, monkeypatch: pytest.MonkeyPatc
     """Megatron's, or as many as the micro-batch names, by either name of Megatron's getter."""
     world(cp=4, rank=3)
     whole = batches.cp_group_of(None)
+    assert whole is not None
     assert (whole.size(), whole.rank()) == (4, 3)
     assert batches.cp_group_of(1) is None
     old, new = "get_hybrid_data_context_parallel_groups", "get_dynamic_data_context_parallel_groups"
     monkeypatch.setattr(batches.parallel_state, old, lambda group_size: group(group_size), raising=False)
     found = batches.cp_group_of(2)
+    assert found is not None
     assert found.size() == 2
     for error in (KeyError, AssertionError):
         refuse = mock.Mock(side_effect=error)

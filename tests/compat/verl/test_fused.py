@@ -7,8 +7,9 @@ import pytest
 import torch
 from downstream.comparing import Run, assert_same, run
 from downstream.verl import CausalLMOutputForPPO, stand_in
-from harness import on_ranks
-from harness.models import Case
+from harness import on_ranks, run_on_ranks
+from harness.models import Case, build_model, start_world
+from harness.pool import forget_ranks
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
@@ -21,12 +22,13 @@ from mcore_unpatch.compat.verl.model_forward_fused import (
     patch_fused_forward,
     unpatch_fused_forward,
 )
-from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
+from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess, unpatch_postprocess
 
 LENGTHS = [11, 4, 16]
 
 
 def _batch(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens padded on the left, where they are real, and labels."""
     generator = torch.Generator().manual_seed(11)
     ids = torch.randint(1, case.vocab, (len(LENGTHS), case.sequence), generator=generator)
     real = torch.arange(case.sequence) >= case.sequence - torch.tensor(LENGTHS)[:, None]
@@ -62,6 +64,21 @@ def test_a_patched_model_called_directly(case: Case, model: Any, inputs: Any) ->
     for _ in range(2):
         assert unpatch_fused_forward(model) is None
     assert torch.is_tensor(model(**inputs))
+
+
+def _hooks_left(case: Case) -> list[str]:
+    start_world(case)
+    model = build_model(case)
+    patch_fused_forward(model, numbers="megatron")
+    held = len(model._forward_pre_hooks)
+    unpatch_fused_forward(model)
+    return [f"{held > 0}", *map(repr, model._forward_pre_hooks.values())]
+
+
+def test_no_hook_stays_on_an_unpatched_model(release: str) -> None:
+    """In ranks of its own: what other tests have imported twice there would be another shim."""
+    forget_ranks(release, 1)
+    assert run_on_ranks(release, 1, _hooks_left, Case()) == [["True"]]
 
 
 def _sum(one: Run, other: Run) -> dict[str, Tensor]:
@@ -115,8 +132,9 @@ def test_nested_batches_with_mtp_a_temperature_for_each_sequence_and_without_lab
     seen: list[Any] = []
     model.register_forward_pre_hook(lambda m, args, kwargs: seen.append(kwargs), with_kwargs=True)
     forward = fused_forward_no_padding_gen()
-    each = torch.tensor([0.5, 1.0, 2.0])
-    out = forward(model, nested, nested, None, each, False, 0, mtp_loss_normalization_factor=2.0)
+    out = forward(
+        model, nested, nested, None, torch.tensor([0.5, 1.0, 2.0]), False, 0, mtp_loss_normalization_factor=2.0
+    )
     assert list(out) == ["log_probs"]
     assert seen[0]["loss_mask"].sum() == sum(LENGTHS) - len(LENGTHS)
     assert seen[0]["labels"].min() >= 0
@@ -131,6 +149,7 @@ def test_nested_batches_with_mtp_a_temperature_for_each_sequence_and_without_lab
 @pytest.mark.parametrize("data_format", ["thd", "bshd"])
 @on_ranks(Case(batch=3))
 def test_a_temperature_for_each_sequence_of_a_padded_batch(case: Case, model: Any, data_format: str) -> None:
+    """One per sequence, `[b]` or `[b, 1]`, or one per token."""
     ids, real, labels = _batch(case)
     real[1, :4] = False
     each = torch.tensor([0.5, 1.0, 2.0])
@@ -163,6 +182,8 @@ class Wrapper(torch.nn.Module):
 
 
 class Idle(Wrapper):
+    """A wrapper that has its output from somewhere else."""
+
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **kwargs: Any) -> Any:
         return input_ids
 
@@ -239,6 +260,24 @@ def test_the_result_is_verls_own_class_where_verl_can_be_imported(model: Any, in
         for name in names:
             del sys.modules[name]
         installed._output_class.cache_clear()
+
+
+@on_ranks(Case(mtp=1), release="0.19.2")
+def test_one_shim_is_undone_while_the_other_stays(model: Any, inputs: Any) -> None:
+    head = model.output_layer._forward_pre_hooks
+    patch_fused_forward(model, numbers="megatron")
+    patch_postprocess(model, mtp_updates_lm_head=False)
+    assert head
+    unpatch_postprocess(model)
+    assert not head
+    assert model(**inputs).log_probs is not None
+    patch_postprocess(model, mtp_updates_lm_head=False)
+    patch_postprocess(model)
+    assert not head
+    unpatch_fused_forward(model)
+    assert torch.is_tensor(model(**inputs))
+    unpatch_postprocess(model)
+    assert not model._forward_pre_hooks
 
 
 @on_ranks(Case(batch=3), release="0.19.2")

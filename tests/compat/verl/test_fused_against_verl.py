@@ -13,7 +13,15 @@ from harness.pool import RELEASES
 from megatron.core import packed_seq_params as megatron_packed
 from torch import Tensor
 
-from mcore_unpatch.compat.verl import batches, model_forward_fused as ours
+from mcore_unpatch.compat.verl import model_forward_fused as ours
+from mcore_unpatch.compat.verl.batches import (
+    Batch,
+    batch_of,
+    cp_group_of,
+    next_in_sequence,
+    packed_seq_params,
+    plan_row,
+)
 
 LENGTHS = [11, 4, 16]
 TEMPERATURE = 0.7
@@ -184,20 +192,20 @@ def test_rows_are_laid_out_as_verl_lays_them(
         rolled, _, _ = util.preprocess_thd_engine(ids, need_roll=True, **options)
         back = util.postprocess_thd_engine(row.float(), params, ids, len(LENGTHS), cp_layout=layout)
     config = type("Config", (), {"fp8": fp8})
-    mine = batches.plan_row(LENGTHS, config, batches.cp_group_of(None), cp_layout=layout, pad_to_length_bucket=bucket)
+    mine = plan_row(LENGTHS, config, cp_group_of(None), cp_layout=layout, pad_to_length_bucket=bucket)
     assert torch.equal(mine.bounds, params.cu_seqlens_q_padded)
     if layout == "contiguous":
         with pytest.raises(ValueError, match="cp_partition_mode"):
-            batches.packed_seq_params(mine, ids.device)
+            packed_seq_params(mine, ids.device)
         shape = (1, mine.tokens)
-        packer = batches.Batch(mine, batches.cp_group_of(None), shape, {}, ids.offsets(), None)
+        packer = Batch(mine, cp_group_of(None), shape, {}, ids.offsets(), None)
     else:
-        packer = batch = batches.batch_of(ids, None, config, cp_layout=layout, pad_to_length_bucket=bucket)
+        packer = batch = batch_of(ids, None, config, cp_layout=layout, pad_to_length_bucket=bucket)
         assert batch.arguments["packed_seq_params"].max_seqlen_q == params.max_seqlen_q
     assert torch.equal(packer.pack(ids), row)
     unpacked = packer.unpack(row.float())
     assert torch.equal(unpacked.values(), back.values())
-    labels = packer.pack(batches.next_in_sequence(ids, -100), fill=-100)
+    labels = packer.pack(next_in_sequence(ids, -100), fill=-100)
     known = labels != -100
     assert torch.equal(labels[known], rolled[known])
 
@@ -211,7 +219,7 @@ def test_padded_batches_are_packed_as_every_release_packs_them(case: Case, folde
     with verl_files(folder) as files:
         row, params = files("util").preprocess_packed_seqs(ids, mask)
         back = files("util").postprocess_packed_seqs(row.float(), params, mask, *ids.shape)
-    batch = batches.batch_of(ids, mask, type("Config", (), {"fp8": None}))
+    batch = batch_of(ids, mask, type("Config", (), {"fp8": None}))
     assert torch.equal(batch.pack(ids), row)
     assert torch.equal(batch.arguments["packed_seq_params"].cu_seqlens_q_padded, params.cu_seqlens_q_padded)
     assert torch.equal(batch.unpack(row.float()), back)

@@ -1,4 +1,8 @@
-"""veRL's kernel by our operator, against its formulas in float64; test_linear_cross_entropy_cuda.py has the kernel."""
+"""veRL's kernel by our operator, against its formulas in float64; test_linear_cross_entropy_cuda.py has the kernel.
+
+What is particular to veRL's: results are flat and float32, a label that is no token has the logit 0, a reduction is of
+the log-probs alone, and with tensor parallelism the gradient of the hidden states is that of a rank's own shard.
+"""
 
 import ast
 from inspect import signature
@@ -10,7 +14,7 @@ import torch
 import torch.distributed as dist
 from downstream.importing import printed_in_forks
 from downstream.verl_formulas import call, formulas
-from fused_head.oracle import make_inputs
+from fused_head.oracle import grad_of, make_inputs
 from harness import on_ranks
 from harness.rounding import assert_agree
 from torch import Tensor
@@ -53,6 +57,18 @@ def test_a_number_per_token_is_a_temperature_too() -> None:
     found = call(linear_cross_entropy, hidden, weight, labels, temperature)
     truth = call(formulas, hidden.double(), weight.double(), labels, temperature.double().reshape(-1, 1))
     compare(found, truth, torch.float32)
+
+
+def test_an_entropy_that_nobody_uses_and_no_gradient() -> None:
+    hidden, weight, labels = tensors(torch.float32)
+    with torch.no_grad():
+        log_probs, entropy = linear_cross_entropy(hidden, weight, labels)
+    assert not log_probs.requires_grad and not entropy.requires_grad
+    hidden.requires_grad_()
+    linear_cross_entropy(hidden, weight, labels)[0].sum().backward()
+    leaf = hidden.detach().double().requires_grad_()
+    formulas(leaf, weight.double(), labels)[0].sum().backward()
+    compare({"hidden.grad": grad_of(hidden)}, {"hidden.grad": grad_of(leaf)}, torch.float32)
 
 
 def test_errors_name_the_argument() -> None:

@@ -116,6 +116,20 @@ def test_whether_the_mtp_loss_updates_the_lm_head_is_one_switch(case: Case, mode
     assert not model.output_layer._forward_pre_hooks
 
 
+@on_ranks(Case(mtp=1))
+def test_megatrons_own_field_means_the_same_and_keeps_the_lm_head_out(model: Any, inputs: Any) -> None:
+    if not hasattr(model.config, "mtp_detach_heads"):
+        return  # 0.18
+    patch_postprocess(model, mtp_updates_lm_head=False)
+    assert patch_mtp_layer_get_embeddings(model)
+    hooks = _logits(model, inputs)
+    assert unpatch_mtp_layer_get_embeddings(model)
+    model.config.mtp_detach_heads = True
+    assert_same(_logits(model, inputs), hooks)
+    with pytest.warns(UserWarning, match="has no effect"):
+        patch_postprocess(model)
+
+
 @pytest.mark.parametrize("padding_mask", [False, True], ids=["no mask", "padding mask"])
 @on_ranks(Case(mtp=2))
 def test_full_recompute_works_on_both_releases(model: Any, inputs: Any, padding_mask: bool) -> None:
@@ -144,6 +158,26 @@ def test_full_recompute_works_on_both_releases(model: Any, inputs: Any, padding_
     assert unpatch_mtp_layer_checkpointed_forward(twin) is needed
     assert not unpatch_mtp_layer_checkpointed_forward(twin)
     assert all(type(layer) is MultiTokenPredictionLayer for layer in twin.mtp.layers)
+
+
+@on_ranks(Case(mtp=2))
+def test_return_values_and_doing_things_twice(model: Any, inputs: Any) -> None:
+    before = _logits(model, inputs)
+    for _ in range(2):
+        assert patch_postprocess(model) is None
+    assert patch_mtp_layer_get_embeddings(model) is True
+    assert patch_mtp_layer_get_embeddings(model) is False
+    assert unpatch_mtp_layer_get_embeddings(model) is True
+    assert unpatch_mtp_layer_get_embeddings(model) is False
+    for _ in range(2):
+        assert unpatch_postprocess(model) is None
+    assert_same(_logits(model, inputs), before)
+    for module in model.modules():
+        assert not module._forward_pre_hooks
+        assert not module._forward_hooks
+    plain = build_model(Case())
+    assert patch_mtp_layer_get_embeddings(plain) is False
+    assert patch_mtp_layer_checkpointed_forward(plain) is False
 
 
 NOTHING_THERE: dict[Any, Any] = {

@@ -148,7 +148,9 @@ def test_the_context_parallel_group_of_the_micro_batch(model: Any, inputs: Any, 
 @on_ranks(Case(mtp=1, mup=True))
 def test_mup_scales_the_logits_where_it_is_asked_for_and_else_as_there(model: Any, inputs: Any, verl_091: str) -> None:
     for one in (inputs, inputs | {"labels": None, "loss_mask": None}):
-        with pytest.warns(UserWarning, match=r"patch_postprocess keeps veRL's numbers: the logits are not scaled by"):
+        with pytest.warns(
+            UserWarning, match=r"patch_postprocess keeps veRL's numbers: the logits are not scaled by MuP"
+        ):
             kept = _shim(model, one, False)
         assert_same(kept, _legacy(verl_091, model, one, False))
     theirs, mine = _legacy(verl_091, model, inputs, False), _shim(model, inputs, False, numbers="megatron")

@@ -40,6 +40,8 @@ DECODER, HEAD = "decoder.layers.0.mlp.linear_fc1.weight", "output_layer.weight"
 
 
 def processed(model: Any, inputs: dict[str, Any], processor: Any, context: Any) -> Run:
+    """The model called with the hook's own two arguments."""
+
     def call() -> dict[str, Tensor]:
         out = model(**inputs, output_processor=processor, output_processor_context=context)
         return {name: getattr(out, name) for name in ("log_probs", "entropy", "hidden_states")}
@@ -59,6 +61,7 @@ def shim(model: Any, inputs: dict[str, Any], **options: Any) -> Run:
 
 
 def default_path(model: Any, inputs: dict[str, Any]) -> Run:
+    """The same of the logits that Megatron itself makes."""
     hidden: list[Tensor] = []
 
     def call() -> dict[str, Tensor]:
@@ -94,7 +97,7 @@ def test_megatrons_numbers_where_verls_are_others(
     assert legacy(verl_091, model, inputs).moved(truth, parameter) > 0.1
     if case.batch > 1:
         with pytest.raises(
-            ValueError, match=r"labels \[2, 16\]: with several rows, veRL's kernel .*numbers=\"megatron\""
+            ValueError, match=r"labels \[2, 16\]: with several rows, veRL's kernel pairs .*numbers=\"megatron\""
         ):
             shim(model, inputs)
     else:
@@ -104,6 +107,7 @@ def test_megatrons_numbers_where_verls_are_others(
 
 @on_ranks(Case(batch=1))
 def test_called_by_hand_and_with_other_contexts(model: Any, inputs: Any) -> None:
+    """Called by somebody else than Megatron, and with other contexts than ours."""
     expected = shim(model, inputs).results
     few = {
         "hidden_states": expected["hidden_states"],

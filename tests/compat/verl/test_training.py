@@ -29,11 +29,18 @@ def _default(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _fused(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    tensors = [batch[name] for name in ("input_ids", "position_ids", "attention_mask", "labels")]
-    return fused_forward_model_gen()(model, *tensors, None, TEMPERATURE, data_format="bshd")
+    out: dict[str, Tensor] = fused_forward_model_gen()(
+        model,
+        *(batch[name] for name in ("input_ids", "position_ids", "attention_mask", "labels")),
+        labels_mask=None,
+        temperature=TEMPERATURE,
+        data_format="bshd",
+    )
+    return out
 
 
 def _three_ways(folder: str, name: str) -> list[list[float]]:
+    """The default path, veRL's own file and the shim."""
     case = Case(mtp=1) if name == "mtp_patch" else Case()
     start_world(case)
     with verl_files(folder) as files:
@@ -48,7 +55,8 @@ def _three_ways(folder: str, name: str) -> list[list[float]]:
             theirs.patch_fused_forward(model)
             every = torch.ones_like(batch["attention_mask"])
             arguments = [batch[name] for name in ("input_ids", "position_ids", "attention_mask", "labels")]
-            return theirs.fused_forward_model_gen()(model, *arguments, every, TEMPERATURE, {})
+            out: dict[str, Tensor] = theirs.fused_forward_model_gen()(model, *arguments, every, TEMPERATURE, {})
+            return out
 
         ways: list[Any] = [_default, fused, _fused]
         if case.mtp:

@@ -50,7 +50,7 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 @pytest.fixture(scope="module")
 def told(wheel: Repository) -> Result:
     """What `migrate --diff` says of the whole wheel."""
-    return unpatch("migrate", "--diff", cwd=wheel.path)
+    return unpatch("migrate", "--diff", "--jobs=1", cwd=wheel.path)
 
 
 def _copy(name: str, folder: Path) -> Path:
@@ -88,7 +88,7 @@ def test_the_wheel_of_verl(told: Result) -> None:
 def test_the_kernel_is_an_offer(wheel: Repository, told: Result) -> None:
     said = " ".join(told.err.split())
     assert "linear_cross_entropy.py" in said and "--select kernels" in said
-    done = unpatch("migrate", "--diff", "--select", "kernels", cwd=wheel.path)
+    done = unpatch("migrate", "--diff", "--jobs=1", "--select", "kernels", cwd=wheel.path)
     assert done.out == (EXPECTED / "verl_0.9.1_kernels.diff").read_text()
     assert "Gain: The kernel is 1.3 to 1.9 times as fast on an H200" in " ".join(done.err.split())
     assert "mcore-unpatch[ops] in images" in " ".join(done.err.split())  # which need no Megatron

@@ -55,7 +55,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     before = Path(named) if named else unpacked("verl", "0.9.1")
     images = {f"docker/Dockerfile.{one}": f"RUN pip install megatron-core=={one}\n" for one in RELEASES}
     made = _copied(before, PATCHING, tmp_path_factory.mktemp("verl"), **images)
-    assert unpatch("migrate", "--select", "MCU1,MCU2,MCU7", cwd=made.path).code == 0
+    assert unpatch("migrate", "--jobs=1", "--select", "MCU1,MCU2,MCU7", cwd=made.path).code == 0
     return before, made.path
 
 
@@ -80,7 +80,7 @@ def bridges(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     named = os.environ.get("MCORE_UNPATCH_MEGATRON_BRIDGE", "")
     before = Path(named, "src") if named else unpacked("megatron-bridge", "0.6.2")
     made = _copied(before, ("megatron",), tmp_path_factory.mktemp("bridge"))
-    assert unpatch("migrate", *PASSED_ON, cwd=made.path).code == 0
+    assert unpatch("migrate", "--jobs=1", *PASSED_ON, cwd=made.path).code == 0
     return before / "megatron/bridge", made.path / "megatron/bridge"
 
 

@@ -31,6 +31,10 @@ class Result:
         """The files that some edit changed."""
         return {edit.path for edit in self.plan.edits}
 
+    def remarks(self, kind: str) -> list[tuple[str, int]]:
+        """Where remarks of a kind stand."""
+        return [(remark.path, remark.line) for remark in self.plan.remarks if remark.kind == kind]
+
 
 def planned(files: Files, options: Options, editable: Collection[str] | None = None) -> tuple[Plan, list[Finding]]:
     """The plan for some files, and their findings; all may be edited unless some are named. The same is made once."""

@@ -1,14 +1,15 @@
-"""Branches of patches that never run on what a project asks for go, with their guard."""
+"""Patches that never run on what a project asks for go, with their guard and with what only they used."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from planning import migrate
+from forms import check_forms
+from planning import migrate, planned
 
-from mcore_unpatch.editing.edits import Options
-from mcore_unpatch.editing.refusals import Refusal
+from mcore_unpatch.editing.edits import Options, splice
 from mcore_unpatch.megatron.versions import Version
 
 HEAD = """
@@ -69,21 +70,6 @@ CASES = {
             print("newer")
         """,
     ),
-    "an if by a value of its own": (
-        f"""
-        def install():
-            is_old, kind = {OLD}, 1
-            old = {OLD}
-            if old:
-                Attention.forward = forward
-            print(is_old, kind)
-        """,
-        f"""
-        def install():
-            is_old, kind = {OLD}, 1
-            print(is_old, kind)
-        """,
-    ),
     "an if with an else": (
         f"""
         def install():
@@ -95,32 +81,55 @@ CASES = {
             print("new")  # why
         """,
     ),
-    "an if with an else, in one line": (
+    "the first of several": (
+        f"""
+        def install(kind):
+            if {OLD}:
+                Attention.forward = forward
+            elif kind == 1:
+                print("one")
+        """,
+        """
+        def install(kind):
+            if kind == 1:
+                print("one")
+        """,
+    ),
+    "behind an exit, with its helpers": (
+        f"""
+        def _helper():
+            return 1
+
+
+        def install():
+            print("on")
+            recent = {NEW}
+            if recent:
+                return
+
+            def forward(self):
+                return _helper()
+
+            Attention.forward = forward
+        """,
+        """
+        def install():
+            print("on")
+        """,
+    ),
+    "all that a function does": (
         f"""
         def install():
             if {OLD}:
-                Attention.forward = forward; print("old")
-            else: print("new")
+                Attention.forward = forward
+
+
+        def other():
+            return 1
         """,
         """
-        def install():
-            print("new")
-        """,
-    ),
-    "with what is around it": (
-        f"""
-        def install(kind):
-            if kind:
-                if {OLD}:
-                    if kind > 1:
-                        Attention.forward = forward
-                    Attention.backward = forward
-                print("done")
-        """,
-        """
-        def install(kind):
-            if kind:
-                print("done")
+        def other():
+            return 1
         """,
     ),
 }
@@ -162,36 +171,18 @@ STAYING = {
             if register() and {OLD}:
                 Attention.forward = forward
         """,
-    "behind an exit": f"""
-        def install():
-            if {NEW}:
-                return
-            Attention.forward = forward
-        """,
-    "one that others follow": f"""
-        def install(kind):
-            if {OLD}:
-                Attention.forward = forward
-            elif kind == 1:
-                print("one")
-        """,
-    "all that a function does": f"""
-        def install():
-            if {OLD}:
-                Attention.forward = forward
-        """,
-    "a failed import": """
+    "a module that needs another package": """
         def install():
             try:
-                from megatron.core.transformer.moe.router_replay import RouterReplay
+                from megatron.core.ssm.mamba_mixer import rearrange
             except ImportError:
                 Attention.forward = forward
         """,
-    "a test that binds a name": f"""
-        def install():
-            print("on")
-            if (old := {OLD}):
-                Attention.forward = forward
+    "an exit that asks for something else": """
+        def install(mode):
+            if mode == "hook":
+                return
+            Attention.forward = forward
         """,
 }
 
@@ -199,6 +190,27 @@ STAYING = {
 @pytest.mark.parametrize("body", STAYING.values(), ids=STAYING)
 def test_what_stays(body: str) -> None:
     assert rewritten(body, options((0, 18), unsafe=True)) == ""
+
+
+def test_a_helper_that_others_use_stays() -> None:
+    body = f"""
+        def _helper():
+            return 1
+
+
+        def public():
+            return 1
+
+
+        def install():
+            if {OLD}:
+                Attention.forward = (_helper, public)
+            return _helper
+        """
+    new = rewritten(body, options((0, 18)))
+    assert "Attention" not in new
+    assert "def _helper" in new
+    assert "def public" in new
 
 
 def test_what_is_put_back_elsewhere_keeps_its_branch() -> None:
@@ -246,8 +258,78 @@ def test_what_is_put_back_under_a_flag_keeps_its_branch() -> None:
     assert rewritten(FLAGGED, options((0, 18), unsafe=True)) == ""
 
 
-def test_what_stays_says_why() -> None:
-    """By its form, or because which Megatron runs is a guess."""
-    before = f"{dedent(HEAD).strip()}\n\n\n{dedent(STAYING['behind an exit']).strip()}\n".encode()
-    for chosen, why in ((options((0, 18)), Refusal.FORM), (options(), Refusal.UNKNOWN)):
-        assert [left.kind for left in migrate({"m.py": before}, chosen).plan.left.values()] == [why]
+LOOP = """
+    def install(settings):
+        if int(settings.get("context_parallel_size", 1)) <= 1:
+            return
+        ours = importlib.import_module("mindspeed.core.ssm.gated_delta_net")
+        done = []
+        for name in ("tensor_a2a_cp2hp", "tensor_a2a_hp2cp"):
+            if hasattr(gated_delta_net, name):
+                continue
+            setattr(gated_delta_net, name, getattr(ours, name))
+            done.append(name)
+        if done:
+            logger.info("%s", done)
+
+
+    def start(settings):
+        install(settings)
+        run(settings)
+    """
+
+
+def test_a_loop_that_skips_every_name_goes_with_its_function() -> None:
+    head = "import importlib\n\nfrom megatron.core.ssm import gated_delta_net\n\n\n"
+    text = head + dedent(LOOP).strip() + "\n"
+    new = migrate({"m.py": text.encode()}, options((0, 18))).files["m.py"].decode()
+    assert new.endswith("def start(settings):\n    run(settings)\n")
+    assert "install" not in new
+    one_is_new = text.replace("tensor_a2a_hp2cp", "not_of_megatron")
+    assert migrate({"m.py": one_is_new.encode()}, options((0, 18))).files["m.py"].decode() == one_is_new
+
+
+def test_an_import_that_is_tried_for_it_alone_goes_too() -> None:
+    body = f"""
+        def install():
+            try:
+                from megatron.core.transformer.mlp import MLP
+            except ImportError as error:
+                raise RuntimeError("broken") from error
+
+            if {OLD}:
+                MLP.forward = print
+            print("on")
+        """
+    assert rewritten(body, options((0, 18))).strip() == 'def install():\n    print("on")'
+
+
+FORMS = Path(__file__).parent / "dead.txt"
+AROUND = f"""{HEAD}
+def forward(self): return self
+def public(self): return 1
+def _private(self): return 1
+@print
+def _decorated(self): return 1
+def install(kind, ask):
+"""
+
+
+def test_every_form_becomes_what_somebody_read() -> None:
+    """Bodies of a function in dead.txt, each with what is left of it, or why it stays."""
+    check_forms(FORMS, lambda forms: map(left_of, forms))
+
+
+def left_of(form: str) -> str:
+    """The body without what is dead; or a sentence."""
+    for word, text in (("PATCH", "Attention.forward = forward"), ("OLD", OLD), ("NEW", NEW)):
+        form = form.replace(word, text)
+    data = (AROUND + "".join(f"    {line}\n" for line in form.splitlines())).encode()
+    plan, _ = planned({"m.py": data}, options((0, 18)))
+    if not plan.edits:
+        return " stays"
+    before, install, body = splice(data, plan.edits).decode().partition("def install(kind, ask):\n")
+    gone = {name for name in ("_private", "_decorated", "public") if f"def {name}" not in before}
+    rest = "\n".join(line.removeprefix("    ") for line in body.rstrip("\n").split("\n"))
+    rest = rest.replace(OLD, "OLD").replace(NEW, "NEW").replace("Attention.forward = forward", "PATCH")
+    return "".join(f" {name} goes too;" for name in sorted(gone)) + (f"\n{rest}" if install else " all of it goes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from textwrap import dedent
+from typing import Literal
 
 import libcst as cst
 import pytest
@@ -15,16 +16,16 @@ from mcore_unpatch.codemods.changes import (
     Asked,
     Change,
     Insert,
-    Keep,
     Make,
     Reason,
     Replace,
     Rewrite,
+    Unwrap,
     above,
 )
-from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.editing.edits import Unsound
+from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.editing.edits import Repository, Unsound, splice
 from mcore_unpatch.editing.source import Source
 
 WHY = Reason("MCU101", "exact", "a test")
@@ -53,9 +54,8 @@ def test_lines_that_end_in_different_ways(one: bytes, other: bytes) -> None:
     """What comes in their place ends as the file's first line does; all else stays."""
     source = Source("m.py", one.join([b"x = 1", b"if x:", other.join([b"    a = 2", b"    b = 3"]), b"c = 4", b""]))
     branch = source.every(ast.If)[0]
-    first = Rewrite(source.tree.body[0], other.decode().join(["y(", "    3", ")"]))
-    new = made(source, first, Keep(branch, branch.body))
-    assert new.encode() == one.join([b"y(", b"    3", b")", b"a = 2", b"b = 3", b"c = 4", b""])
+    new = made(source, Unwrap(branch, "body"), Rewrite(branch.body[1], other.decode().join(["y(", "    3", ")"])))
+    assert new.encode() == one.join([b"x = 1", b"a = 2", b"y(", b"    3", b")", b"c = 4", b""])
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,26 @@ def test_an_argument_comes_behind_the_last() -> None:
     source = read("f(\n    a,  # why\n)\n")
     call = source.every(ast.Call)[0]
     assert made(source, AddArguments(call, ("b=True",))) == "f(\n    a, b=True,  # why\n)\n"
+
+
+LONG = f"output_{'x' * 30}=None"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"y = f(a, b[1, 2], c={'c' * 25})", f"y = f(\n  a, b[1, 2], c={'c' * 25}, {LONG}\n)"),
+        (f"y = f(a, *b, c={'c' * 70})", f"y = f(\n  a,\n  *b,\n  c={'c' * 70},\n  {LONG},\n)"),
+        (f"y = f(a, c={'c' * 70})  # type: ignore", f"y = f(a, c={'c' * 70}, {LONG})  # type: ignore"),
+    ],
+)
+def test_what_would_be_too_long_stands_in_rows(before: str, after: str) -> None:
+    source = read(f"def g():\n  {before}\n")
+    expected = "def g():\n  " + after.replace("\n", "\n  ") + "\n"
+    assert made(source, AddArguments(source.every(ast.Call)[0], (LONG,))) == expected
+    header = read(f"def f(a, *, b={'b' * 60}, **kwargs) -> int:\n  pass\n")
+    new = made(header, AddParameters(header.tree.body[0], (LONG,)))  # type: ignore[arg-type]
+    assert new == f"def f(\n  a,\n  *,\n  b={'b' * 60},\n  {LONG},\n  **kwargs,\n) -> int:\n  pass\n"
 
 
 @pytest.mark.parametrize("comma", [",", ""])
@@ -110,12 +130,18 @@ def test_a_parameter_is_laid_out_as_the_others(header: str, expected: str) -> No
         ("a = 1\n\ngone = 2\ngone = 3\n\nb = 4\n", "a = 1\n\nb = 4\n"),
         ("a = 1\ngone = 2\n\ngone = 3\nb = 4\n", "a = 1\n\nb = 4\n"),
         ("a = 1\n\n# of it\ngone = 2\n\nb = 3\n", "a = 1\n\nb = 3\n"),
+        ("# of both\ngone = 1\nb = 2\n", "# of both\nb = 2\n"),
         ("a = 1\n# apart\n\n# of it\ngone = 2\n", "a = 1\n# apart\n"),
         ("def f():\n    gone = 1\n\n    b = 2\n", "def f():\n    b = 2\n"),
         ("def f():\n    a = 1\n\n    gone = 2\n    # the end\n", "def f():\n    a = 1\n    # the end\n"),
         ("def f():\n    gone = 1\n", "def f():\n    pass\n"),
+        ("if a:\n    gone = 1\nb = 2\n", "b = 2\n"),
         ("if f():\n    gone = 1\n", "if f():\n    pass\n"),
-        ("a = 1\ngone = 2", "a = 1\n"),
+        ("if a:\n    b = 1\n# why\nelse:\n    gone = 2\nc = 3\n", "if a:\n    b = 1\n# why\nc = 3\n"),
+        ("if a: gone = 1\n", ""),
+        ("if a: b = 1\nelse:\n    gone = 2\nc = 3\n", "if a: b = 1\nc = 3\n"),
+        ("a = 1\ngone = 2", "a = 1"),
+        ("a = 1\ngone = 2\ngone = 3", "a = 1"),
         ("\ufeffgone = 1\n\nb = 2\n", "\ufeffb = 2\n"),
         ("a = 1\r\ngone = 2\r\n\r\nb = 3\r\n", "a = 1\r\n\r\nb = 3\r\n"),
     ],
@@ -156,6 +182,18 @@ def test_a_comment_behind_a_rewritten_statement_stays_unless_it_speaks_to_a_chec
         "x()  # type: ignore\ny()  # for people\n"
     )
     assert made(source, Rewrite(first, "x()", tell_checkers=False)) == "x()\nd.e = f  # for people\n"
+
+
+def test_a_body_that_loses_its_statements_for_several_reasons_holds_pass() -> None:
+    source = read("def f():\n    a()\n    b()\n\n\nx = y\n")
+    function, assign = source.tree.body
+    assert isinstance(function, ast.FunctionDef) and isinstance(assign, ast.Assign)
+    whys = [Reason("MCU101", "behaviour", "a test", (note,)) for note in ("one", "two")]
+    bodies = zip(function.body, whys, strict=True)
+    asked = [Asked(source, change, why) for one, why in bodies for change in remove(source, [one])]
+    edits = making.edits_of(source, [*asked, Asked(source, Replace(assign.value, "z"), WHY)])
+    assert splice(source.data, edits) == b"def f():\n    pass\n\n\nx = z\n"
+    assert {note for edit in edits for note in edit.notes} == {"one", "two"}
 
 
 EVERY_SUITE = """
@@ -216,9 +254,9 @@ def test_any_statement_can_be_rewritten_and_can_go() -> None:
         new = made(source, Rewrite(node, "changed()"))
         assert ast.dump(ast.parse(new)) == ast.dump(_Changed(node).visit(ast.parse(source.data)))
         ast.parse(made(source, *remove(source, [node]), above(source, source.tree.body[-1], "# new")))
-    for node in source.every(ast.If):
+    for node in source.every(ast.If, ast.Try):
         if node in nodes:
-            ast.parse(made(source, Keep(node, node.body)))
+            ast.parse(made(source, Unwrap(node, "body")))
 
 
 class _Changed(ast.NodeTransformer):
@@ -242,7 +280,11 @@ def h():
         y = '''
 as it was
 '''
+
+        # end
     # of else
+    elif b:
+        x = 2
     else:
         x = d  # why
 """
@@ -255,21 +297,28 @@ def h():
     y = '''
 as it was
 '''
+
+    # end
 """
 OTHERWISE = """\
 def h():
-    x = d  # why
+    if b:
+        x = 2
+    else:
+        x = g()  # why
 """
 
 
-@pytest.mark.parametrize(("otherwise", "expected"), [(False, BODY), (True, OTHERWISE)])
-def test_a_branch_takes_the_place_of_the_whole(otherwise: bool, expected: str) -> None:
+@pytest.mark.parametrize(("keep", "expected"), [("body", BODY), ("orelse", OTHERWISE)])
+def test_a_part_takes_the_place_of_the_whole_with_the_changes_in_it(
+    keep: Literal["body", "orelse"], expected: str
+) -> None:
     source = Source("m.py", BRANCHES.encode())
-    branch = source.every(ast.If)[0]
-    assert made(source, Keep(branch, branch.orelse if otherwise else branch.body)) == expected
+    change = Replace(next(one for one in source.every(ast.Name) if one.id == "d"), "g()")
+    assert made(source, Unwrap(source.every(ast.If)[0], keep), change) == expected
 
 
-def test_a_function_of_libcst_nodes_makes_another_statement() -> None:
+def test_a_function_of_libcst_nodes_makes_another_of_any_node() -> None:
     source = read("""
         class C:
             @a
@@ -278,10 +327,12 @@ def test_a_function_of_libcst_nodes_makes_another_statement() -> None:
                 return y(2)
         """)
     [function] = source.every(ast.FunctionDef)
-    change = Make(function.body[0], lambda node: node.with_changes(value=cst.Integer("3")))
-    assert made(source, change) == source.data.decode().replace("x = 1", "x = 3")
-    change = Make(function, lambda node: node.with_changes(decorators=[]))
-    assert made(source, change) == source.data.decode().replace("    @a\n", "")
+    changes = [
+        Make(function, lambda node: node.with_changes(decorators=[])),
+        Make(function.body[0], lambda node: node.with_changes(value=cst.Integer("3"))),
+        Make(source.every(ast.Call)[0], lambda node: node.with_changes(args=[])),
+    ]
+    assert made(source, *changes) == "class C:\n    def f(self):\n        x = 3\n        return y()\n"
 
 
 def test_names_of_an_import_of_several_lines_in_a_function_keep_their_indentation() -> None:
@@ -293,9 +344,10 @@ def test_names_of_an_import_of_several_lines_in_a_function_keep_their_indentatio
                 d,
             )
         """)
-    editor = ImportEditor(source)
-    editor.drop(source.every(ast.ImportFrom)[0], "c", WHY)
-    assert making.made(source, editor.changes()) == source.data.replace(b"        c,\n", b"")
+    bench = Workbench(Repository(["m.py"], {"m.py"}.__contains__, {"m.py": source.data}.__getitem__))
+    bench.imports("m.py").drop(bench.source("m.py").every(ast.ImportFrom)[0], {"c"}, WHY)
+    new = making.made(bench.source("m.py"), bench.import_changes())
+    assert new == source.data.replace(b"        c,\n", b"")
 
 
 def test_indented_comments_that_end_a_file_stay() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -11,12 +11,9 @@ import pytest
 import releases
 from goldens import CASES, GOLDEN, directives
 
-from mcore_unpatch.codemods.catalogue.drops_hook import DropsHook
-from mcore_unpatch.codemods.codemod import Fix, Match
 from mcore_unpatch.codemods.planner import fixed, plan
 from mcore_unpatch.codemods.testing import findings as found
 from mcore_unpatch.editing.edits import Options, Repository
-from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.rules import Selection
 
 PATCHES = ("mtp_patch.py", "model_forward_fused.py", "model_forward_1f1b_overlap.py", "patch.py", "util.py")
@@ -43,31 +40,6 @@ def check(files: Mapping[str, bytes], options: Options) -> None:
             assert beside or (edit.path, edit.finding_line, edit.rule) in places, edit
         assert bool(made.edits) == bool(gone)
         assert gone >= set(made.removes)
-
-
-MODEL = b"""from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-class A(GPTModel):
-    def forward(self, ids):
-        return super().forward(ids)
-"""
-
-
-def test_a_finding_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For `scan` with and without --unsafe-fixes, and for the edit itself."""
-    decided, decide = [], DropsHook.fix
-
-    def counted(self: DropsHook, source: Source, match: Match) -> Iterator[Fix]:
-        decided.append(match.target)
-        return decide(self, source, match)
-
-    monkeypatch.setattr(DropsHook, "fix", counted)
-    files = {"a.py": MODEL, "b.py": MODEL}
-    whole, findings = Repository(sorted(files), files.__contains__, files.__getitem__), found(files, Options())
-    both = list(fixed(whole, findings, [Options(True), Options()]))
-    assert [len(gone) for gone, _ in both] == [2, 0]
-    assert plan(whole, findings, Options(True)).edits and len(decided) == 2
 
 
 @pytest.mark.parametrize("case", CASES)

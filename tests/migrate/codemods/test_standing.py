@@ -6,7 +6,6 @@ import pytest
 from planning import Result, migrate
 
 from mcore_unpatch.editing.edits import Options
-from mcore_unpatch.editing.refusals import Left, Refusal
 
 HEAD = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
 CLASS_PATCH = "\n\ndef ours(self, *args, **kwargs):\n    return self.decoder(*args)\n\n\n"
@@ -14,6 +13,10 @@ CLASS_PATCH = "\n\ndef ours(self, *args, **kwargs):\n    return self.decoder(*ar
 
 def unsafe(**files: str) -> Result:
     return migrate({f"pkg/{name}.py": text.encode() for name, text in files.items()}, Options(unsafe_fixes=True))
+
+
+def said(result: Result, rule: str) -> list[str]:
+    return [remark.text for remark in result.plan.remarks if remark.rule == rule]
 
 
 CALLER = (
@@ -28,5 +31,5 @@ def test_shims_are_not_put_on_a_class_that_stays_patched(install: str) -> None:
     assert shim in unsafe(a=CALLER).files["pkg/a.py"]
     result = unsafe(a=CALLER, b=f"{HEAD}{CLASS_PATCH}{install}GPTModel._postprocess = ours\n")
     assert result.files["pkg/a.py"].decode() == CALLER
-    told = {finding.path: left for finding, left in result.plan.left.items()}
-    assert told["pkg/a.py"] == Left(Refusal.BELOW, f"pkg/b.py:{9 if install else 8}")
+    told = f"`GPTModel._postprocess` stays patched in pkg/b.py, line {9 if install else 8}: move that patch first"
+    assert said(result, "MCU701") == [f"`patch_fused_forward` is left: {told}"]

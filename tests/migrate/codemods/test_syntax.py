@@ -6,13 +6,12 @@ import pytest
 
 from mcore_unpatch.codemods import syntax
 from mcore_unpatch.codemods.standing import HOOK, RemainingPatches
-from mcore_unpatch.editing.refusals import Left, Refusal
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import Finding
 
 PURE = (
-    "parse Version version get_version signature hasattr getattr callable isinstance issubclass int str tuple"
-    " is_mcore_min_version find_spec len"
+    "parse Version version get_version signature hasattr getattr callable isinstance issubclass int str tuple map split"
+    " startswith is_mcore_min_version find_spec len import_module"
 )
 
 
@@ -36,6 +35,10 @@ def test_nobody_misses_a_question(name: str) -> None:
         ("lambda: 1", False),
         ("(yield)", False),
         ("(yield from a)", False),
+        ("settings.get('name', 1)", True),
+        ("settings.get('https://x')", False),
+        ("settings.get(1)", False),
+        ("settings.get()", False),
         ("settings.take('name')", False),
     ],
 )
@@ -55,7 +58,8 @@ def test_names_and_values() -> None:
     assert not syntax.is_value(expression("0"), False)
     assert not syntax.is_value(expression("a"), None)
     assert not syntax.is_value(None, None)
-    read = expression("a")
+    read, stored = expression("a"), ast.parse("a = 1").body[0].targets[0]  # type: ignore[attr-defined]
+    assert [syntax.is_stored(node, name) for node in (read, stored) for name in "ab"] == [False, False, True, False]
     assert [syntax.is_name(read, name) for name in "ab"] == [True, False]
 
 
@@ -89,6 +93,7 @@ def test_every_name_that_code_binds() -> None:
         ("from a.b import f as g", "f()", False),
         ("from .b import f", "f()", True),
         ("from . import b", "b.f()", True),
+        ("from ..b import f", "f()", False),
         ("import b", "b.f()", False),
         ("", "a.b.f()", False),
     ],
@@ -119,5 +124,7 @@ def test_which_patch_keeps_the_hook_from_code(shape: str, in_test: bool, path: s
     finding = Finding("MCU101", path, 3, 1, 3, f"{owner}.{name}", shape, "why", in_test=in_test)
     other = Finding("MCU101", path, 4, 1, 4, f"{GPT}.set_input_tensor", shape, "why")
     left = RemainingPatches.of([other, finding], [])
-    assert left.in_the_way("here.py") == (Left(Refusal.BELOW, f"{path}:3") if blocks else None)
-    assert RemainingPatches.of([other, finding], [finding]).in_the_way("here.py") is None
+    short = f"{owner.rpartition('.')[2]}.{name}"
+    told = f"`{short}` stays patched in {path}, line 3, and the hook goes through it: move that patch first"
+    assert left.in_the_way("here.py") == (told if blocks else "")
+    assert RemainingPatches.of([other, finding], [finding]).in_the_way("here.py") == ""

@@ -2,8 +2,6 @@
 
 import re
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,11 +11,6 @@ from mcore_unpatch.codemods.testing import check_example
 from mcore_unpatch.editing.source import Span
 
 AT = Span(10, 20)
-
-
-def asked(path: str, span: Span) -> Any:
-    """A change that touches some bytes."""
-    return SimpleNamespace(path=path, touches=span)
 
 
 @pytest.mark.parametrize(
@@ -33,18 +26,18 @@ def asked(path: str, span: Span) -> Any:
     ],
 )
 def test_what_is_taken_is_not_taken_again(path: str, span: Span, free: bool) -> None:
-    taken = Taken()
-    assert taken.take([asked("a.py", AT)])
-    assert taken.take([asked(path, span)]) is free
-    assert not taken.take([asked("a.py", AT)])
-    assert taken.take([asked("c.py", AT), asked("c.py", Span(20, 21))])
+    taken = Taken([])
+    assert taken.take([("a.py", AT)])
+    assert taken.take([(path, span)]) is free
+    assert not taken.take([("a.py", AT)])
+    assert taken.take([("c.py", AT), ("c.py", Span(20, 21))])
 
 
 def test_nothing_is_taken_where_a_part_is_not_free() -> None:
-    taken = Taken()
-    assert taken.take([asked("a.py", AT)])
-    assert not taken.take([asked("b.py", AT), asked("a.py", AT)])
-    assert taken.take([asked("b.py", AT)])
+    taken = Taken([])
+    assert taken.take([("a.py", AT)])
+    assert not taken.take([("b.py", AT), ("a.py", AT)])
+    assert taken.take([("b.py", AT)])
 
 
 def test_a_wrong_example_is_shown_as_a_diff() -> None:

@@ -7,8 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository
-from mcore_unpatch.editing.refusals import Left
+from mcore_unpatch.editing.edits import Edit, Options, Plan, Remark, Repository
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import Request
 from mcore_unpatch.survey.survey import ScanOptions
@@ -60,7 +59,7 @@ class Sample:
         return {name: (self.root / name).read_bytes() for name in FILES}
 
     def request(self, **options: bool) -> Request:
-        return Request([self.root], ScanOptions(), **options)
+        return Request([self.root], ScanOptions(jobs=1), **options)
 
 
 def migrated(data: bytes) -> bytes:
@@ -79,6 +78,6 @@ def planner(project: Repository, findings: Sequence[Finding], options: Options) 
     ]
     if not edits:
         return Plan()
-    left = {findings[0]: Left(at="list[int]")} if findings else {}
+    remarks = (Remark(edits[0].path, 3, "MCU101", "by-hand", "look at list[int]", "-[a]\n+[b]"),)
     removed = tuple(finding for finding in findings if finding.target.endswith("GPTModel.forward"))
-    return Plan(tuple(edits), left, (), removed, "megatron-core>=0.18", "mcore-unpatch[compat]")
+    return Plan(tuple(edits), remarks, (), removed, "megatron-core>=0.18", "mcore-unpatch[compat]")

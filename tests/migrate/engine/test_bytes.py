@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mcore_unpatch.editing.edits import Edit, Plan, Repository, in_order
-from mcore_unpatch.editing.placing import changes_of, rewrites_of, unified
+from mcore_unpatch.editing.placing import changes_of, moved_line, rewrites_of, unified
 from mcore_unpatch.migrate.run import Request, migrate
 from mcore_unpatch.survey.survey import ScanOptions
 
@@ -89,6 +89,18 @@ def test_files_on_disk(tmp_path: Path, data: bytes) -> None:
         start = project.data("f.py").find(b"OLD")
         return Plan((Edit("f.py", "R", "exact", start, start + 3, b"NEW", "t"),) if start >= 0 else ())
 
-    migrate(Request([file.parent], ScanOptions(), allow_no_vcs=True), rename)
+    migrate(Request([file.parent], ScanOptions(jobs=1), allow_no_vcs=True), rename)
     assert file.read_bytes() == data.replace(b"OLD", b"NEW")
     assert file.stat().st_mode & 0o777 == 0o740
+
+
+def test_lines_move_with_the_edits_above_them() -> None:
+    data = b"a\nb\nc\nd\n"
+
+    def edit(start: int, end: int, text: bytes) -> Edit:
+        return Edit("f.py", "R", "exact", start, end, text, "t")
+
+    assert [moved_line(data, [], line) for line in (1, 4, 9)] == [1, 4, 9]
+    assert [moved_line(data, [edit(2, 2, b"x\ny\n")], line) for line in (1, 2, 3, 9)] == [1, 4, 5, 11]
+    assert [moved_line(data, [edit(2, 6, b"")], line) for line in (1, 2, 3, 4)] == [1, 2, 2, 2]
+    assert [moved_line(data, [edit(0, 2, b"1\n2\n"), edit(4, 5, b"C")], line) for line in (1, 2, 3, 4)] == [1, 3, 4, 5]

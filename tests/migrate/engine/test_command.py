@@ -35,7 +35,7 @@ def test_the_table(sample: Sample) -> None:
     said = unpatch(sample.root, "migrate").out.decode()
     for path in CHANGED:
         assert f"  {path}:6  calls the hook  exact\n" in said
-    for fact in ("megatron-core>=0.18", "mcore-unpatch[compat]", "2 files, +2 -2", "unpatch undo"):
+    for fact in ("list[int]", "megatron-core>=0.18", "mcore-unpatch[compat]", "2 files, +2 -2", "unpatch undo"):
         assert fact in said
 
 
@@ -66,7 +66,8 @@ def test_edits_as_data(sample: Sample) -> None:
     assert (data["version"], data["written"], data["errors"]) == (1, False, [])
     assert data["root"] == str(sample.root)
     assert [file["path"] for file in data["files"]] == list(CHANGED)
-    assert data["dependency"] == {"line": "mcore-unpatch[compat]"}
+    needed = {"line": "mcore-unpatch[compat]", "python": ""}
+    assert data["dependency"] == needed
     edit = data["edits"][0]
     assert {name: edit[name] for name in ("path", "rule", "level", "title", "notes")} == {
         "path": "rl/actor.py",
@@ -82,7 +83,7 @@ def test_edits_as_data(sample: Sample) -> None:
             assert (span["line"], span["column"], span["end_line"]) == (6, 1, 6)
             assert span["end_column"] == 1 + len(span["text"])
     assert edit["diff"].splitlines()[:2] == ["--- a/rl/actor.py", "+++ b/rl/actor.py"]
-    assert data["remarks"] == []  # what goes needs no reason
+    assert data["remarks"][0]["kind"] == "by-hand"
     assert json.loads(unpatch(sample.root, "migrate", "--output-format", "json").out)["written"] is True
 
 

@@ -1,5 +1,6 @@
 """One small migration as data, field by field, and as text: what was done, what is left, what the new code needs."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,21 +8,17 @@ import pytest
 from command import unpatch
 from repository import Repository
 
-WRAPPER = """\
+CRITIC = """\
 from megatron.core.models.gpt.gpt_model import GPTModel
 
-
-def double(model: GPTModel):
-    original = model.decoder.forward
-
-    def doubled(*args, **kwargs):
-        out = original(*args, **kwargs)
-        return out * 2
-
-    model.decoder.forward = doubled
+from heads import LastLayer
 
 
-GPTModel.forward = double
+def critic(model: GPTModel, config):
+    model.output_layer = LastLayer(config.hidden_size, 1)
+
+
+GPTModel.forward = critic
 """
 PATCH = """\
 --- a/megatron/core/models/gpt/gpt_model.py
@@ -31,7 +28,7 @@ PATCH = """\
          self,
 +        more=None,
 """
-FILES = {"src/wrap.py": WRAPPER, "megatron.patch": PATCH, "requirements.txt": "megatron-core==0.19.2\nmcore-unpatch\n"}
+FILES = {"src/critic.py": CRITIC, "megatron.patch": PATCH, "requirements.txt": "megatron-core==0.19.2\nmcore-unpatch\n"}
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +45,17 @@ def data(folder: Path) -> dict[str, Any]:
 
 def test_the_whole(data: dict[str, Any], folder: Path) -> None:
     assert (data["version"], data["root"], data["files_scanned"], data["written"]) == (1, str(folder), 2, False)
-    files = ["megatron.patch", "src/wrap.py"]
+    files = ["megatron.patch", "src/critic.py"]
     assert data["judged"] == [
         {"releases": ["0.19.2"], "why": "requirements.txt:1", "stacks": ["0.19.2"], "files": files}
     ]
-    assert [(file["path"], file["rules"]) for file in data["files"]] == [("src/wrap.py", ["MCU403"])]
-    assert (data["requirement"], data["dependency"], data["errors"]) == (None, None, [])
-    assert [(one["path"], one["line"], one["kind"]) for one in data["remarks"]] == [("src/wrap.py", 14, "form")]
+    assert [(file["path"], file["rules"]) for file in data["files"]] == [("src/critic.py", ["MCU501"])]
+    assert (data["requirement"], data["errors"], data["remarks"]) == ("megatron-core>=0.18", [], [])
     assert [(row["rule"], row["path"], row["line"]) for row in data["remaining"]] == [
         ("MCU608", "megatron.patch", 3),
-        ("MCU403", "src/wrap.py", 14),
+        ("MCU601", "src/critic.py", 11),
     ]
+    assert data["dependency"]["line"] == "mcore-unpatch[compat]"
 
 
 def test_counts(data: dict[str, Any]) -> None:
@@ -70,34 +67,55 @@ def test_counts(data: dict[str, Any]) -> None:
     }
     assert some == {
         ("done", "code"): {"total": 1, "by_hand": 1},
-        ("left", "code"): {"total": 1, "breaks": 1, "by_hand": 1},
-        ("left", "patch_files"): {"total": 1, "stays": 1},
+        ("left", "code"): {"total": 1, "breaks": 1, "kept": 1},
+        ("left", "patch_files"): {"total": 1, "kept": 1},
     }
 
 
 def test_edits_stand_where_they_say(data: dict[str, Any]) -> None:
+    first, second = data["edits"]
     assert {(edit["path"], edit["rule"], edit["level"]) for edit in data["edits"]} == {
-        ("src/wrap.py", "MCU403", "behaviour")
+        ("src/critic.py", "MCU501", "behaviour")
     }
-    last = data["edits"][-1]
-    assert last["before"] | {"start": 0, "end": 0} == {
+    assert first["before"] == {"start": 0, "end": 0, "line": 1, "column": 1, "end_line": 1, "end_column": 1, "text": ""}
+    assert second["before"] | {"start": 0, "end": 0} == {
         "start": 0,
         "end": 0,
-        "line": 11,
+        "line": 7,
         "column": 5,
-        "end_line": 11,
-        "end_column": 36,
-        "text": "model.decoder.forward = doubled",
+        "end_line": 7,
+        "end_column": 58,
+        "text": "model.output_layer = LastLayer(config.hidden_size, 1)",
     }
-    assert last["after"]["line"] == 8 and last["after"]["text"] == "model.decoder.register_forward_hook(doubled)"
-    for edit in data["edits"]:
+    assert second["after"] | {"start": 0, "end": 0} == {
+        "start": 0,
+        "end": 0,
+        "line": 8,
+        "column": 5,
+        "end_line": 8,
+        "end_column": 60,
+        "text": "add_value_head(model, LastLayer(config.hidden_size, 1))",
+    }
+    for edit in (first, second):
         before, after = edit["before"], edit["after"]
-        assert WRAPPER[before["start"] : before["end"]] == before["text"]
+        assert CRITIC[before["start"] : before["end"]] == before["text"]
         assert after["end"] - after["start"] == len(after["text"])
-    assert "-    model.decoder.forward = doubled" in last["diff"]
+    assert first["diff"].count("\n+") == 2  # the head of the diff and the import alone
+    assert "-    model.output_layer = LastLayer" in second["diff"]
+
+
+def test_the_diff_applies_to_the_file(data: dict[str, Any]) -> None:
+    diff = data["files"][0]["diff"]
+    lines = [line[1:] for line in diff.splitlines(keepends=True)[3:] if line[0] in " +"]
+    assert "".join(lines) == CRITIC.replace(
+        "model.output_layer = LastLayer(config.hidden_size, 1)",
+        "add_value_head(model, LastLayer(config.hidden_size, 1))",
+    ).join(["from mcore_unpatch.compat import add_value_head\n", ""])
+    assert json.dumps(data)
 
 
 def test_as_text(folder: Path) -> None:
     told = unpatch("migrate", "--diff", "--unsafe-fixes", ".", cwd=folder)
-    assert "+    model.decoder.register_forward_hook(doubled)" in told.out
+    assert "+    add_value_head(model, LastLayer(config.hidden_size, 1))" in told.out
     assert "1 in patch files" in told.err
+    assert "mcore-unpatch[compat]" in told.err

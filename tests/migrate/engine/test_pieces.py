@@ -1,12 +1,16 @@
 """The pieces that a migration is made of, one by one: statements, comments above them, words in files."""
 
 import ast
+import re
+from pathlib import Path
 
 import pytest
 
 from mcore_unpatch.editing.edits import Edit, Repository, in_order, splice
 from mcore_unpatch.editing.placing import unified
 from mcore_unpatch.editing.source import Source
+from mcore_unpatch.migrate.run import too_old_python
+from mcore_unpatch.scanner.sources.parsed import Parsed
 
 TEXT = """\
 # the head of the file
@@ -23,7 +27,7 @@ def f():
 
 
 def source(text: str = TEXT, encoding: str = "utf-8") -> Source:
-    return Source("f.py", text.encode(encoding))
+    return Source("f.py", text.encode(encoding), Parsed())
 
 
 def test_statements_and_the_comments_above_them() -> None:
@@ -87,7 +91,7 @@ def test_bytes_of_a_name(data: bytes) -> None:
     assert (whole.newline, whole.encoding) == PLACES[data]
     (here,) = (node for node in whole.every(ast.Name) if node.id == "here")
     assert whole.span(here).start == data.index(b"here")
-    assert whole.text(here) == "here"
+    assert (whole.text(here), whole.mentions["here"]) == ("here", [here])
     assert whole.encode("a\n\u00e9") == f"a{whole.newline}\u00e9".encode(whole.encoding)
     assert whole.function_of(here) is None
 
@@ -98,8 +102,8 @@ def test_every_list_of_statements() -> None:
         b"if a:\n    b\nelse:\n    c\nfor d in e:\n    f\nelse:\n    g\n"
         b"try:\n    h\nexcept i:\n    j\nelse:\n    k\nfinally:\n    l\n",
     )
-    firsts = [ast.unparse(whole.suite(node)[0]) for node in whole.every(ast.Expr)]
-    assert sorted(firsts) == list("bcfghjkl")
+    firsts = [ast.unparse(suite[0]) for suite in whole.home.values()]
+    assert sorted(first for first in firsts if len(first) == 1) == list("bcfghjkl")
 
 
 def edit(start: int, end: int, replacement: bytes = b"") -> Edit:
@@ -127,9 +131,41 @@ def test_which_files_say_a_word() -> None:
     texts = {"a.py": b"core = 1", "tests/test_a.py": b"score()", "b.py": b"(", "c.txt": b"core", "d.py": b"core ("}
     whole = Repository(list(texts), lambda _: True, texts.__getitem__)
 
-    assert whole.naming("core") == ["a.py", "c.txt", "d.py"]
-    assert [one.path for one in whole.sources_naming("core")] == ["a.py"]  # the others are no Python
+    def paths(word: str | re.Pattern[bytes], **given: bool) -> list[str]:
+        return [one.path for one in whole.sources_saying(word, **given)]
+
+    assert paths("core") == ["a.py", "tests/test_a.py"]  # one that is no Python says nothing
+    assert paths("core", tests=False) == ["a.py"]
+    assert paths(re.compile(rb"\bcore\b")) == ["a.py"]
+    assert [whole.named_elsewhere("core", path) for path in ("a.py", "c.txt")] == [True, True]
+    assert not whole.named_elsewhere("score", "tests/test_a.py")
     assert (whole.readable("c.txt"), whole.readable("b.py")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_older"),
+    [(">=3.6", True), (">=3.11", True), (">=3.12", False), ("==3.6.*", True), (">=3.10,<4", True), ("^3.10", False)],
+)
+def test_the_python_that_a_project_allows(tmp_path: Path, said: str, is_older: bool) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nrequires-python = "{said}"\n')
+    assert too_old_python(tmp_path / "inner", tmp_path) == (f"pyproject.toml says Python {said}" if is_older else "")
+    assert (too_old_python(tmp_path, tmp_path, 11) == "") is (not is_older or "3.11" in said)
+
+
+def test_the_nearest_project_file_counts_and_none_above_the_repository(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    (top / "a" / "b").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[project]\nrequires-python = ">=3.6"\n')
+    assert too_old_python(top / "a" / "b", top) == ""
+    (top / "a" / "setup.cfg").write_bytes(b"# \xff\npython_requires = >=3.6\n")  # not in UTF-8: nothing
+    (top / "a" / "setup.py").symlink_to(top.parent / "pyproject.toml")
+    (top / "pyproject.toml").write_text('[project]\nrequires-python = "of any kind"\n# requires-python = ">=3.5"\n')
+    (top / "setup.cfg").write_text("[options]\npython_requires = >=3.7\n")
+    assert too_old_python(top / "a" / "b", top) == "setup.cfg says Python >=3.7"
+    (top / "a" / "pyproject.toml").write_text('[project]\nrequires-python = ">=3.8"\n')
+    assert too_old_python(top / "a" / "b", top) == "a/pyproject.toml says Python >=3.8"
+    assert too_old_python(top, top) == "setup.cfg says Python >=3.7"
 
 
 def test_the_names_in_a_diff() -> None:

@@ -11,6 +11,7 @@ from sample_unpatch import unpatch
 FILES = {
     "rl/actor.py": ACTOR,  # migrated by the codemod of the sample
     "docker/megatron.patch": b"--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n@@ -1 +1 @@\n-a\n+b\n",
+    "ext/megatron/core/own.py": b"import megatron.core.utils as u\nu.get_model_config = print\n",
     "rl/twice.py": b"import megatron.core.utils as u\n"
     b"def a():\n    u.get_model_config = print\ndef b():\n    u.get_model_config = print\n",
     "rl/idle.py": b"x = 1  # unpatch: ignore[MCU101]\n",
@@ -18,6 +19,7 @@ FILES = {
 }
 EXPECTED = [
     ("docker/megatron.patch", 3, "MCU608"),
+    ("ext/megatron/core/own.py", 2, "MCU602"),
     ("rl/idle.py", 1, "MCU001"),
     ("rl/twice.py", 3, "MCU602"),
     ("rl/twice.py", 5, "MCU602"),
@@ -62,5 +64,5 @@ def test_the_table_counts_each(folder: Path) -> None:
     """One screen: what `scan` lists, as its numbers."""
     left = told(folder, "migrate").partition("\nLeft ")[2].partition("\nReview")[0]
     assert (
-        " ".join(left.split()) == "2 in code (2 stay); 1 in patch files (1 stay); 1 besides (1 to delete): unpatch scan"
+        " ".join(left.split()) == "3 in code (3 kept); 1 in patch files (1 kept); 1 besides (1 to delete): unpatch scan"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sample_repository import ACTOR, CHANGED, FILES, Sample, planner
 
-from mcore_unpatch.editing.edits import Options, Plan, Repository
+from mcore_unpatch.editing.edits import Options, Plan, Remark, Repository
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import preview
 from mcore_unpatch.survey.survey import ScanOptions
@@ -16,7 +16,7 @@ PYTHON = {name for name in FILES if name.endswith(".py")}
 
 
 class Asked:
-    """A planner that keeps what it is asked first."""
+    """A planner that keeps what it is asked first, and says something of every file."""
 
     project: Repository
     findings: Sequence[Finding] = ()
@@ -24,7 +24,8 @@ class Asked:
     def __call__(self, project: Repository, findings: Sequence[Finding], options: Options) -> Plan:
         if not self.findings:
             self.project, self.findings = project, findings
-        return replace(planner(project, findings, options), removes=())
+        remarks = [Remark(path, 1, "MCU101", "left", "stays") for path in project.paths]
+        return replace(planner(project, findings, options), remarks=tuple(remarks), removes=())
 
 
 @pytest.mark.parametrize("named", ["rl/deep", "rl/deep/trainer.py"])
@@ -35,16 +36,17 @@ def test_all_files_are_read_and_those_named_are_edited_and_reported(sample: Samp
     assert asked.project.editable == {"rl/deep/trainer.py"}
     assert {finding.path for finding in asked.findings} == set(CHANGED)
     assert [item.path for item in outcome.rewrites] == ["rl/deep/trainer.py"]
+    assert {remark.path for remark in outcome.remarks} == {"rl/deep/trainer.py"}
     assert {finding.path for finding in outcome.survey.findings} == {"rl/deep/trainer.py"}
 
 
 def test_what_is_excluded_is_read_too(sample: Sample) -> None:
     asked = Asked()
-    request = replace(sample.request(), scan=ScanOptions(exclude=("rl/deep",), exclude_base=sample.root))
+    request = replace(sample.request(), scan=ScanOptions(jobs=1, exclude=("rl/deep",), exclude_base=sample.root))
     outcome = preview(request, asked)
     assert set(asked.project.paths) == PYTHON
     assert [item.path for item in outcome.rewrites] == ["rl/actor.py"]
-    assert {finding.path for finding in outcome.left} == {"rl/actor.py"}
+    assert {finding.path for finding in outcome.remaining} == set()
 
 
 def test_each_of_two_repositories_is_read_and_nothing_beside_them(sample: Sample, tmp_path: Path) -> None:

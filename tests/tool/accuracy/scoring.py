@@ -12,10 +12,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 LABELS = Path(__file__).parents[1] / "labels"
-SETS = ("field", "held_out", "unseen", "first_contact")  # read while the tool was built, and before it saw them
+SETS = ("field", "held_out", "unseen")  # read while the tool was built, and twice before it had ever seen them
 VERDICTS = ("keep", "steps", "rewrite", "delete")
 _STRENGTH = {"keep": 0, "done": 0, "steps": 1, "rewrite": 2, "delete": 2}
-_AS_LABELLED = {"stays": "keep", "by hand": "steps", "goes": "delete", "moves": "rewrite"}  # words of the readers
 _HEAD = (
     "repository",
     "labels",
@@ -138,8 +137,7 @@ def score(repository: Repository, findings: Iterable[dict[str, Any]]) -> Score:
     result = Score(repository.name)
     open_labels = list(repository.patches)
     pairs = []
-    counted = [{**one, "verdict": _AS_LABELLED.get(one.get("verdict"), one.get("verdict"))} for one in findings]
-    counted = _patch_files_as_one([finding for finding in counted if _counts(finding, repository)])
+    counted = _patch_files_as_one([finding for finding in findings if _counts(finding, repository)])
     for near in (0, _NEAR):  # a label on the very line goes first
         for finding in [finding for finding in counted if not any(finding is found for found, _ in pairs)]:
             same = [label for label in open_labels if _fits(finding, label, near)]

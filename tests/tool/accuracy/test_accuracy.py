@@ -1,9 +1,9 @@
 """How well `unpatch scan` does on public repositories that were read by hand.
 
-`MCORE_UNPATCH_CHECKOUTS` names a folder with one checkout for each file in the folders of `labels`, under the
-repository's own name and at the commit in the file. Without it nothing is measured. docs/results.md has a row for each
-set, and nothing may be worse than it says. Some labels are measured everywhere, on the wheel of a release that has
-their code.
+`MCORE_UNPATCH_CHECKOUTS` names a folder with one checkout for each file in `labels/field`, `labels/held_out` and
+`labels/unseen`, under the repository's own name and at the commit in the file. Without it nothing is measured.
+docs/results.md has a row for each set, and nothing may be worse than it says. Some labels are measured
+everywhere, on the wheel of a release that has their code.
 """
 
 import os
@@ -68,6 +68,8 @@ def test_accuracy(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 RELEASED = [repository for repository in READ["field"] if repository.release]
+# What is reported of a wheel where a reader sees no patch: data of a module that a setter of Megatron would set too.
+NO_PATCH = {"skyrl-0.3.0": ["async_calls", "async_calls"]}
 
 
 @pytest.mark.slow
@@ -76,17 +78,16 @@ def test_accuracy_on_released_wheels(repository: Repository) -> None:
     """The same labels where no clone is at hand: in the wheel that has most of their code."""
     name, _, version = repository.release.rpartition("-")
     row = score(repository.of_wheel(), _findings(repository, unpacked(name, version)))
-    assert (row.missed, row.targets, row.promises, row.false) == ([], [], [], [])
+    assert (row.missed, row.targets, row.promises) == ([], [], [])
+    assert [place.rpartition(".")[2] for place in row.false] == NO_PATCH.get(repository.release, [])
     assert len(row.wrong_lives) <= WRONG_LIVES.get(repository.release, 0)
     assert row.judged - row.right <= LESS_THAN_RIGHT.get(repository.release, 0)
 
 
-# veRL sets a name that only newer releases read; 0.12 has no MimoModel. The verdicts say less than a reader would, or
-# another way.
-WRONG_LIVES = {"verl-0.9.1": 4, "megatron-bridge-0.6.2": 1}
-# A wheel names no Megatron: branches for an older one are done, two of veRL's and one of ms-swift's, where their
-# repositories say delete.
-LESS_THAN_RIGHT = {"verl-0.9.1": 6, "mbridge-0.15.1": 1, "megatron-bridge-0.6.2": 1, "ms-swift-4.5.2": 1}
+# veRL sets a name that only newer releases read. The verdicts say less than a reader would, or another way.
+WRONG_LIVES = {"verl-0.9.1": 4}
+# A wheel names no Megatron: for ms-swift the branch for an older one is done, where its repository says delete.
+LESS_THAN_RIGHT = {"verl-0.9.1": 4, "mbridge-0.15.1": 1, "megatron-bridge-0.6.2": 1, "ms-swift-4.5.2": 1}
 
 
 def test_labels_of_wheels_are_most_of_their_labels() -> None:
@@ -129,7 +130,7 @@ def _commit(folder: Path) -> str:
 
 
 def _findings(repository: Repository, folder: Path) -> list[dict[str, Any]]:
-    arguments = ("scan", "--output-format", "json", "--target-mcore", repository.judged)
+    arguments = ("scan", "--jobs=1", "--output-format", "json", "--target-mcore", repository.judged)
     report = unpatch(*arguments, cwd=folder).json
     return [*report["findings"], *report["done"]]
 
@@ -163,8 +164,8 @@ def test_a_finding_without_a_label_is_false() -> None:
     assert (row.recall, row.precision, len(row.false)) == (1.0, 0.5, 1)
 
 
-def test_tests_and_files_that_were_not_read_do_not_count() -> None:
-    others = [finding(3, in_test=True), finding(3, path="b.py")]
+def test_tests_mocks_and_files_that_were_not_read_do_not_count() -> None:
+    others = [finding(3, in_test=True), finding(3, rule="MCU901"), finding(3, path="b.py")]
     row = score(read(paths=("a.py",)), others)
     assert (row.findings, row.false) == (0, [])
 

@@ -11,6 +11,12 @@ from mcore_unpatch.patches.find import Finder
 
 LOG = "from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper\n"
 ROUTER = "from megatron.core.transformer.moe.router import TopKRouter\n"
+TURNED = """\
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+{}def new(self, logits, padding_mask=None):
+    return 1 if hasattr(MTPLossLoggingHelper, {!r}) else logits
+TopKRouter.routing = new
+"""
 BUILT = """\
 from megatron.core.transformer.attention import SelfAttention
 class Mine(SelfAttention):
@@ -33,6 +39,11 @@ KINDS = {
         ("0.16.1", "0.19.2"),
         "from megatron.training import training\ndef new(*args): ...\ntraining.train_step = new",
         f"{ROUTER}def new(self): ...\nTopKRouter.routing = new",
+    ),
+    Outcome.BRANCH_TURNED: (
+        ("0.18.2", "0.19.2"),
+        TURNED.format(ROUTER, "save_loss_to_tracker"),
+        TURNED.format(ROUTER, "tracker"),
     ),
     # A spec builds it, and 0.18 gives it a name.
     Outcome.NOT_TAKEN: (("0.16.1", "0.19.2"), BUILT.format(""), BUILT.format(", name=None")),

@@ -1,9 +1,8 @@
 """What a report of `unpatch upgrade` says about a case, held to the fate that was seen."""
 
+import re
 from collections import Counter
 from typing import Any
-
-from mcore_unpatch.say.effects import DIFFERS, RAISES, UNKNOWN
 
 AGREES = "agrees"
 # The worst first: a patch that raises or changes and is said to be fine costs a training run.
@@ -19,19 +18,19 @@ VERDICTS = (
     "false alarm: said to change",
     AGREES,
 )
+_EXCEPTION = re.compile(r"\b[A-Z][A-Za-z]*Error\b")
 
 
 def agrees(fate: dict[str, Any], report: dict[str, Any]) -> str:
     """AGREES, or what is wrong with what the report says about the case of `fate`, at its line.
 
     Raises on the newer release: a finding at the line says so, and names the exception. Values changed: a finding says
-    so, or that it cannot be told, and names no exception. Values the same: none says that it raises or changes.
+    so, and names no exception. Values the same: no finding says that it raises, and none that it changes.
     """
     file = f"{fate['case']}.py"
     findings = [patch for patch in report["patches"] if patch["path"] == file and _is_meant(fate, patch)]
-    label = fate["to"]
-    raising = {one["exception"] for patch in findings for one in patch["effects"][label] if one["exception"]}
-    changing = any(patch["marks"][label] in (RAISES, DIFFERS, UNKNOWN) for patch in findings)
+    raising = {name for patch in findings for reason in patch["reasons"] for name in _EXCEPTION.findall(reason)}
+    changing = any(patch["urgency"] in ("breaks", "different") for patch in findings)
     silent = "false harmless" if findings else "not reported"
     if fate["newer"]["outcome"] == "raises":
         if not raising:

@@ -46,6 +46,12 @@ def test_other_white_space(repository: Repository) -> None:
     assert new_targets(repository) == []
 
 
+def test_renamed_file(repository: Repository) -> None:
+    repository.git("mv", "pkg/patches.py", "pkg/renamed.py")
+    repository.commit()
+    assert new_targets(repository) == []
+
+
 def test_renamed_file_not_yet_committed(repository: Repository) -> None:
     (repository.path / "pkg/patches.py").rename(repository.path / "pkg/renamed.py")
     assert new_targets(repository) == []
@@ -58,6 +64,12 @@ def test_code_moved_to_another_file(repository: Repository) -> None:
 
 def test_new_patch_in_an_old_file(repository: Repository) -> None:
     repository.commit({"pkg/patches.py": OLD + NEW})
+    assert new_targets(repository) == ["_postprocess"]
+
+
+def test_new_patch_in_a_renamed_file(repository: Repository) -> None:
+    repository.git("mv", "pkg/patches.py", "pkg/renamed.py")
+    repository.commit({"pkg/renamed.py": OLD + NEW})
     assert new_targets(repository) == ["_postprocess"]
 
 
@@ -109,6 +121,18 @@ def test_what_main_gained_meanwhile_is_no_excuse(repository: Repository) -> None
     assert new_targets(repository) == ["_postprocess"]
 
 
+def test_only_the_paths_asked_for(repository: Repository) -> None:
+    repository.commit({"pkg/new.py": NEW, "lib/new.py": NEW.replace("other", "another")})
+    assert new_targets(repository, "lib") == ["_postprocess"]
+    assert new_targets(repository, "pkg/plain.py") == []
+
+
+def test_from_a_folder_below(repository: Repository) -> None:
+    repository.commit({"pkg/patches.py": "# moved\n" + OLD, "pkg/new.py": NEW})
+    result = unpatch("check", "--base", "main", "--output-format", "json", cwd=repository.path / "pkg")
+    assert [finding["path"] for finding in result.json["findings"]] == ["new.py"]
+
+
 def test_an_ignored_patch_whose_comment_is_gone_is_new(repository: Repository) -> None:
     repository.git("checkout", "--quiet", "main")
     quiet = NEW.replace("= other", "= other  # unpatch: ignore")
@@ -119,12 +143,26 @@ def test_an_ignored_patch_whose_comment_is_gone_is_new(repository: Repository) -
     assert new_targets(repository) == ["_postprocess"]
 
 
+def test_an_unused_comment_is_new_once(repository: Repository) -> None:
+    repository.commit({"pkg/plain.py": "x = 1  # unpatch: ignore[MCU101]\n"})
+    assert new_targets(repository) == [""]
+    repository.git("checkout", "--quiet", "-B", "main")
+    repository.git("checkout", "--quiet", "-B", "work")
+    assert new_targets(repository) == []
+
+
 @pytest.mark.parametrize("name", ["nowhere", "origin/main", "0000000000000000000000000000000000000000", "--help"])
 def test_a_base_git_does_not_know(name: str, repository: Repository) -> None:
     result = unpatch_forked("check", f"--base={name}", cwd=repository.path)
     assert (result.code, result.out) == (ERROR, "")
     assert result.err.startswith("error: git does not know the base")
     assert name in result.err
+
+
+def test_outside_of_git(tmp_path: Path) -> None:
+    result = unpatch("check", "--base", "main", cwd=tmp_path)
+    assert result.code == ERROR
+    assert "is not in a git work tree" in result.err
 
 
 def test_unrelated_histories(repository: Repository) -> None:
@@ -166,3 +204,10 @@ def test_a_broken_file_at_the_base_does_not_matter(repository: Repository) -> No
     repository.git("checkout", "--quiet", "-B", "work")
     repository.commit({"pkg/broken.py": NEW})
     assert new_targets(repository) == ["_postprocess"]
+
+
+def test_odd_file_names(repository: Repository) -> None:
+    repository.git("checkout", "--quiet", "main")
+    repository.commit({"pkg/naïve file.py": NEW})
+    repository.git("checkout", "--quiet", "-B", "work")
+    assert new_targets(repository) == []

@@ -1,5 +1,6 @@
 """`check`: 0 clean, 1 findings, 2 usage error, unreadable configuration or a file that could not be analysed."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,11 @@ def test_findings(tmp_path: Path) -> None:
     assert "GPTModel.forward" in result.out
 
 
+def test_scan_is_an_inventory_and_no_gate(tmp_path: Path) -> None:
+    write_files(tmp_path, PATCH)
+    assert unpatch("scan", cwd=tmp_path).code == CLEAN
+
+
 @pytest.mark.parametrize("command", ["scan", "check"])
 def test_a_file_that_cannot_be_analysed_outweighs_findings(command: str, tmp_path: Path) -> None:
     write_files(tmp_path, {"patches.py": PATCH, "broken.py": b"import megatron.core\nmegatron.core.x = (\n"})
@@ -39,6 +45,7 @@ def test_a_file_that_cannot_be_analysed_outweighs_findings(command: str, tmp_pat
     [
         (["check", "--nonsense"], "--nonsense"),
         (["check", "--output-format", "xml"], "xml"),
+        (["check", "--jobs", "0"], "--jobs"),
         (["check", "--select", "MCU777"], "unknown rule or family 'MCU777'"),
         (["check", "--ignore", "E501"], "unknown rule or family 'E501'"),
         (["check", "--target-mcore", "new"], "'new' is no Megatron: pass a release (0.12.0 to "),
@@ -62,6 +69,11 @@ def test_a_folder_that_is_gone(tmp_path: Path) -> None:
         ERROR,
         "error: the current folder does not exist any more: go to another one\n",
     )
+
+
+def test_the_console_script(tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("unpatch")
+    assert shutil.which(script)
 
 
 def test_version_and_help(tmp_path: Path) -> None:

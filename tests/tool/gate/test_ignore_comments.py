@@ -1,7 +1,7 @@
 """`# unpatch: ignore[RULE]` on the line or above; one that suppresses nothing is a finding itself."""
 
 import pytest
-from checking import Source, check_found, check_noop, found_in
+from checking import Source, check_found, check_noop, found_in, with_mocks
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.gate.suppress import Ignore, _suppressing
@@ -32,6 +32,14 @@ def test_on_the_line_or_above(place: str, comment: str) -> None:
     check_noop(IMPORT + place.format(comment=comment))
 
 
+def test_several_codes() -> None:
+    check_noop("""
+        from megatron.core.models.gpt import GPTModel
+        from megatron.core import utils
+        GPTModel.forward, utils.get_model_config = print, print  # unpatch: ignore[MCU601, MCU602]
+    """)
+
+
 def test_one_of_several_codes_is_idle() -> None:
     finding = check_found(
         IMPORT + "GPTModel.forward = print  # unpatch: ignore[MCU601, MCU203]\n", rule="MCU001", line=2
@@ -54,6 +62,17 @@ def test_comments_above_stack_up() -> None:
     """)
 
 
+def test_with_indentation() -> None:
+    check_noop(IMPORT + "def patch():\n    # unpatch: ignore[MCU601]\n    GPTModel.forward = print\n")
+
+
+@pytest.mark.parametrize("line", [2, 3, 4])
+def test_on_any_line_of_a_statement(line: int) -> None:
+    lines = [IMPORT.rstrip(), "GPTModel.forward = wrap(", "    print,", ")"]
+    lines[line - 1] += "  # unpatch: ignore[MCU601]"
+    check_noop("\n".join(lines) + "\n")
+
+
 @pytest.mark.parametrize("line", [3, 4])
 def test_a_comment_on_a_line_of_its_own_inside_a_statement_says_nothing_of_it(line: int) -> None:
     lines = [IMPORT.rstrip(), "GPTModel.forward = wrap(", "    print,", ")"]
@@ -61,8 +80,28 @@ def test_a_comment_on_a_line_of_its_own_inside_a_statement_says_nothing_of_it(li
     assert rules("\n".join(lines) + "\n") == [("MCU601", 2), ("MCU001", line)]
 
 
+def test_a_comment_inside_the_next_statement_is_not_above() -> None:
+    assert ("MCU601", 4) in rules(IMPORT + "# unpatch: ignore[MCU601]\n\nGPTModel.forward = print\n")
+
+
+def test_a_trailing_comment_of_the_line_before_does_not_count() -> None:
+    assert rules(IMPORT + "x = 1  # unpatch: ignore[MCU601]\nGPTModel.forward = print\n") == [
+        ("MCU001", 2),
+        ("MCU601", 3),
+    ]
+
+
+def test_text_in_a_string_is_no_comment() -> None:
+    assert rules(IMPORT + "GPTModel.forward = wrap('# unpatch: ignore[MCU601]')\n") == [("MCU601", 2)]
+    assert rules(IMPORT + "'''\n# unpatch: ignore\n'''\nGPTModel.forward = print\n") == [("MCU601", 5)]
+
+
 def test_unused_in_a_file_without_megatron() -> None:
     check_found("x = 1  # unpatch: ignore[MCU601]\n", rule="MCU001", line=1, column=8, target="")
+
+
+def test_unused_bare() -> None:
+    check_found("x = 1  # unpatch: ignore\n", rule="MCU001")
 
 
 def test_unused_can_be_suppressed_by_selection_only() -> None:
@@ -80,9 +119,14 @@ def test_a_comment_for_a_rule_that_is_not_selected_is_left_in_peace() -> None:
     assert found_in(source, selection=Selection.parse(["MCU0", "MCU1"], [])) == []
 
 
-def test_a_comment_in_a_test_is_left_in_peace() -> None:
-    """Of patches in tests nothing is told."""
-    check_noop({"tests/test_a.py": IMPORT + "GPTModel.forward = print  # unpatch: ignore\n"})
+def test_a_mock_comment_is_not_unused_while_mocks_are_off() -> None:
+    source = (
+        "from unittest import mock\n"
+        "def test_it():\n"
+        "    mock.patch('megatron.core.utils.get_model_config')  # unpatch: ignore[MCU901]\n"
+    )
+    assert found_in(source) == []
+    assert found_in(source, **with_mocks()) == []
 
 
 def test_windows_line_ends_and_other_encodings() -> None:

@@ -85,6 +85,12 @@ def test_inside_a_hook(where: str, repository: Repository) -> None:
 
 
 class TestInWords:
+    def test_a_bare_repository(self, repository: Repository, tmp_path: Path) -> None:
+        repository.git("clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
+        result = unpatch_forked("check", "--base", "main", cwd=tmp_path / "bare.git", env=GIT)
+        assert (result.code, result.out) == (ERROR, "")
+        assert result.err == f"error: {tmp_path}/bare.git is a bare repository: run this in a work tree of it\n"
+
     @pytest.mark.slow
     def test_dubious_ownership(self, repository: Repository) -> None:
         if os.geteuid() == 0:
@@ -98,6 +104,16 @@ class TestInWords:
             f"if you do, run `git config --global --add safe.directory {repository.path}`\n"
         )
         assert unpatch_forked("scan", cwd=repository.path, env=env).code == CLEAN
+
+    def test_a_shallow_clone(self, repository: Repository, tmp_path: Path) -> None:
+        repository.commit({"src/plain.py": "x = 2\n"})
+        clone = tmp_path / "clone"
+        repository.git("clone", "--quiet", "--depth=1", "--branch=work", repository.path.as_uri(), str(clone))
+        result = unpatch_forked("check", "--base", "origin/main", cwd=clone, env=GIT)
+        assert (result.code, result.out) == (ERROR, "")
+        assert result.err == (
+            "error: git does not know the base 'origin/main': this clone is shallow, run `git fetch --unshallow`\n"
+        )
 
 
 class TestExclude:

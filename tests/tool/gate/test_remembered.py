@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from command import CLEAN, Result, unpatch
+from command import CLEAN, FINDINGS, Result, unpatch, unpatch_process
 from repository import Repository
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
@@ -34,11 +34,11 @@ def check(repository: Repository, *arguments: str) -> Result:
 def mark(cache: Path) -> None:
     """Change what is remembered of the whole, so that it can be told."""
     for entry in (one for one in cache.iterdir() if one.suffix != ".files"):
-        entry.write_text(entry.read_text().replace("GPTModel.forward", "GPTModel.remembered"))
+        entry.write_text(entry.read_text().replace("replaces `GPTModel", "remembers `GPTModel"))
 
 
 def is_remembered(result: Result) -> bool:
-    return "GPTModel.remembered" in result.out
+    return "remembers" in result.out
 
 
 def test_the_same_files_are_not_analysed_again(repository: Repository, cache: Path) -> None:
@@ -59,7 +59,7 @@ def test_other_settings_are_another_question(arguments: list[str], repository: R
 
 def test_ignore_comments_are_remembered(repository: Repository, cache: Path) -> None:
     repository.git("checkout", "--quiet", "-b", "work")
-    repository.commit({"q.py": f"{IMPORT}GPTModel.set_input_tensor = print  # unpatch: ignore\n"})
+    repository.commit({"q.py": f"{IMPORT}GPTModel.state_dict = print  # unpatch: ignore\n"})
     results = [check(repository, "--base", "main") for _ in range(2)]
     assert results[0].rules == results[1].rules == ["MCU805"]
 
@@ -69,6 +69,15 @@ def test_never_inside_the_repository(repository: Repository, cache: Path, monkey
     check(repository)
     assert not (repository.path / "cache").exists()
     assert not cache.exists()
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_made(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = unpatch_process(
+        "check", cwd=repository.path, env={"XDG_CACHE_HOME": str(tmp_path / "file"), "MCORE_UNPATCH_NO_CACHE": ""}
+    )
+    assert (result.code, result.err) == (FINDINGS, "")
 
 
 @pytest.mark.slow

@@ -16,12 +16,13 @@ FILES = {
         utils.get_model_config = print
         GPTModel.state_dict = print
     """,
+    "test_a.py": "from unittest import mock\nmock.patch('megatron.core.utils.get_model_config')\n",
 }
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with one finding each of MCU101, MCU601 and MCU602."""
+    """A folder with one finding each of MCU101, MCU601, MCU602 and MCU901."""
     write_files(tmp_path, FILES)
     return tmp_path
 
@@ -43,6 +44,10 @@ class TestConfiguration:
         self.configure(project, 'output-format = "json"')
         assert unpatch("check", cwd=project).json["version"] == 1
 
+    def test_jobs(self, project: Path) -> None:
+        self.configure(project, "jobs = 1")
+        assert rules(project) == ["MCU101", "MCU601", "MCU602"]
+
     def test_found_upwards_from_the_scanned_path(self, project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
         self.configure(project, 'select = ["MCU1"]')
         write_files(project, {"deep/er/a.py": FILES["a.py"]})
@@ -58,6 +63,8 @@ class TestConfiguration:
             ("select = [1]", "select in [tool.unpatch] must be a list of strings"),
             ("exclude = 3", "exclude in [tool.unpatch] must be a list of strings"),
             ("target-mcore = 0.19", "target-mcore in [tool.unpatch] must be a string"),
+            ("jobs = 0", "jobs in [tool.unpatch] must be a positive number"),
+            ("jobs = true", "jobs in [tool.unpatch] must be a positive number"),
             ('select = ["XYZ"]', "unknown rule or family 'XYZ'"),
             ('output-format = "xml"', "unknown output-format 'xml'"),
             ('target-mcore = "new"', "'new' is no Megatron"),

@@ -81,7 +81,8 @@ def test_patches_of_one_pinned_name(
 @pytest.mark.parametrize(("where", "said"), [(("q.py",), "q.py, not here"), (("q.py", "r.py"), "q.py and 1 more, not")])
 def test_a_name_that_is_pinned_in_another_place(where: tuple[str, ...], said: str) -> None:
     (one,), _ = pinned._unaccepted([OURS], lock(pin(where=where)))
-    assert f"unpatch.lock pins it in {said}" in one.gain
+    assert f"unpatch.lock pins it in {said}" in one.evidence
+    assert one.evidence == one.evidence.strip()
 
 
 def test_pins_of_several_names() -> None:
@@ -109,6 +110,18 @@ def test_the_limits_of_a_pin(facts: dict[str, str], rules: list[str], words: str
     told = list(pinned.problems(pin(**facts), [RELEASE]))
     assert [rule for rule, _ in told] == rules
     assert words in " ".join(said for _, said in told)
+
+
+def test_what_is_noted_of_a_lock() -> None:
+    def notes(*made: Pin, releases: Any = (RELEASE,)) -> list[str]:
+        return list(pinned.notes(lock(*made), releases))
+
+    assert notes() == notes(pin()) == notes(pin(where=())) == []
+    other = known.newest(parse_version("0.19"))
+    assert notes(releases=(other,)) == []
+    for releases, named in (((other,), other.label), ((other, RELEASE), other.label)):
+        (note,) = notes(pin(), releases=releases)
+        assert f"was written for megatron-core {RELEASE.label}, not for {named}: each name" in note
 
 
 @pytest.mark.parametrize("kind", ["nothing", "file", "folder", "link", "broken link"])
@@ -143,14 +156,14 @@ FOLDER = Path("/repository")
         ({"select": ["MCU1"]}, {"select": ["MCU6"]}, ["`select`"]),
         ({"select": ["MCU101"]}, {"select": ["MCU1"]}, []),
         ({"select": ["MCU1"]}, {}, []),
-        ({"select": ["MCU1"]}, {"select": ["MCU1"], "output-format": "json"}, []),
+        ({"select": ["MCU1"]}, {"select": ["MCU1"], "jobs": 2}, []),
         ({}, {"baseline": "b"}, ["`baseline`: 'b'"]),
         ({"baseline": "a"}, {"baseline": "b"}, ["`baseline`: 'b'"]),
-        ({"baseline": "b"}, {"baseline": "b", "output-format": "json"}, []),
+        ({"baseline": "b"}, {"baseline": "b", "jobs": 2}, []),
         ({"baseline": "b"}, {}, []),
         ({}, {"base": "b"}, []),
         ({"base": "a"}, {}, []),
-        ({"base": "a"}, {"base": "a", "output-format": "json"}, []),
+        ({"base": "a"}, {"base": "a", "jobs": 2}, []),
         ({"base": "a"}, {"base": "b"}, ["the comparison with 'a', with `base`"]),
     ],
 )
@@ -244,6 +257,28 @@ def test_a_baseline_takes_away(
 
 
 @pytest.mark.parametrize(
+    ("codes", "used", "idle"),
+    [
+        ((), set(), "`ignore`"),
+        ((), {"MCU601"}, None),
+        (("MCU601",), set(), "`ignore[MCU601]`"),
+        (("MCU601",), {"MCU601"}, None),
+        (("MCU6",), {"MCU601"}, None),
+        (("MCU6", "MCU1"), {"MCU601"}, "`ignore[MCU1]`"),
+        (("MCU2", "MCU1"), set(), "`ignore[MCU2, MCU1]`"),
+        (("MCU601", "MCU602"), {"MCU601", "MCU602"}, None),
+    ],
+)
+@pytest.mark.parametrize("path", ["a.py", "tests/a.py"])
+def test_a_comment_that_is_not_needed(codes: tuple[str, ...], used: set[str], idle: str | None, path: str) -> None:
+    comment = suppress.Ignore(3, 7, codes, False, "x  # unpatch: ignore", used)
+    found = suppress.unused({"none.py": [], path: [comment]})
+    assert [(one.message, one.path, one.line, one.column, one.end_line, one.in_test, one.source) for one in found] == [
+        (f"{idle} suppresses nothing here; remove it", path, 3, 7, 3, path != "a.py", comment.text)
+    ] * (idle is not None)
+
+
+@pytest.mark.parametrize(
     ("line", "codes"),
     [
         ("x  # unpatch: ignore", ()),
@@ -265,6 +300,32 @@ def test_a_comment_that_is_read(line: str, codes: tuple[str, ...] | None, end: s
         assert [(one.line, one.column, one.codes, one.alone, one.text) for one in found] == [
             (above + 1, line.index("#") + 1, codes, line.startswith(" "), line)
         ] * (codes is not None)
+
+
+@pytest.mark.parametrize("number", ["true", "0", "-1", "1.5", '"1"', "null", "[]"])
+def test_a_number_that_a_baseline_cannot_have(number: str) -> None:
+    text = '{"version": 1, "counts": {"a.py": {"MCU601": %s}}}'
+    assert baseline.parse((text % "1").encode(), Path("b")) == {"a.py": {"MCU601": 1}}
+    with pytest.raises(UsageError, match=r"the counts of a\.py must be positive numbers per rule"):
+        baseline.parse((text % number).encode(), Path("b"))
+
+
+@pytest.mark.parametrize(
+    ("at", "line", "source"),
+    [
+        ("base", 3, "  base = 'x'"),
+        ('"a.py"', 4, 'exclude = ["a.py"]'),
+        ("select", 1, "[tool.unpatch]"),
+        ("", 1, ""),
+    ],
+)
+def test_the_line_that_switches_something_off(at: str, line: int, source: str, tmp_path: Path) -> None:
+    gate = switches.Gate(tmp_path, (), Config(), ())
+    (tmp_path / "p.toml").write_text('[tool.unpatch]\nbaseline = "b"\n  base = \'x\'\nexclude = ["a.py"]\n')
+    found = gate._finding("p.toml", at, "it")
+    assert (found.line, found.column, found.source) == (line, 1, source)
+    missing = gate._finding("none.toml", at, "it")
+    assert (missing.line, missing.source) == (1, "")
 
 
 def test_a_base_that_is_not_there_contains_nothing(repository: Repository) -> None:

@@ -34,13 +34,13 @@ def told(repository: Repository, *arguments: str) -> list[str]:
 
 @pytest.mark.parametrize("now", ["[project]\nname = 'x'\n", None])
 def test_a_table_that_goes(now: str | None, repository: Repository) -> None:
-    repository.commit({"pyproject.toml": f'{TABLE}select = ["MCU", "MCU75"]\n'})
+    repository.commit({"pyproject.toml": f'{TABLE}select = ["MCU", "MCU9"]\n'})
     repository.git("branch", "--quiet", "--force", "main")
     repository.write({"pyproject.toml": now}) if now else (repository.path / "pyproject.toml").unlink()
     repository.commit()
     (line,) = told(repository)
     assert line.startswith("pyproject.toml:1: this change also switches off")
-    assert line.endswith("MCU750, with `select`")
+    assert line.endswith("MCU901, MCU902, with `select`")
 
 
 def test_only_in_the_files_asked_for(repository: Repository) -> None:
@@ -110,9 +110,7 @@ def test_a_base_of_the_configuration_that_moves(repository: Repository) -> None:
         result = unpatch("check", cwd=repository.path)
         assert result.code == FINDINGS
         assert "this change also switches off the comparison with 'main'" in " ".join(result.out.split())
-        repository.commit(
-            {"pyproject.toml": f'{TABLE}base = "HEAD"\noutput-format = "text"\n'}
-        )  # another commit hides nothing
+        repository.commit({"pyproject.toml": f'{TABLE}base = "HEAD"\njobs = 1\n'})  # another commit hides nothing
     repository.git("branch", "--quiet", "--force", "main")
     assert unpatch("check", cwd=repository.path).code == CLEAN  # the old base has it
 

@@ -1,5 +1,7 @@
 """What git tracks is read, wherever it lies and whatever its name is a link to; a base is one commit."""
 
+import json
+
 import pytest
 from command import CLEAN, ERROR, FINDINGS, unpatch
 from repository import Repository
@@ -51,6 +53,18 @@ def test_a_full_name_is_never_ambiguous(name: str, repository: Repository) -> No
     repository.git("tag", "main", "HEAD")
     result = unpatch("check", "--base", name, cwd=repository.path)
     assert result.code == (FINDINGS if name.startswith("refs/") else ERROR)
+
+
+OTHER_CODE = {
+    "x.ipynb": json.dumps({"cells": [{"cell_type": "code", "source": ["%load_ext x\n", *PATCH.splitlines(True)]}]}),
+    "tool": f"#!/usr/bin/env python3\n{PATCH}",
+    "run.sh": f"python - <<EOF\n{PATCH}EOF\n",
+    "Makefile": f"run:\n\tpython -c '{PATCH.strip()}'\n",
+    "p.py3": PATCH,
+    "compiled.pyc": "\0 megatron.core.models.gpt \0",
+    "sync.sh": "rsync -a ours/ $MEGATRON/megatron/core/\n",
+    "docker/Dockerfile.cuda": "FROM x\nRUN sed -i s/a/b/ /opt/Megatron-LM/megatron/core/utils.py\n",
+}
 
 
 def test_a_sparse_checkout_is_told(repository: Repository) -> None:

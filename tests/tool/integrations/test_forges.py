@@ -34,9 +34,9 @@ BREAKS = """
     ("file", "schema"),
     [
         ("action.yml", "github-actions"),
-        ("examples/ci/github-gate.yml", "github-workflows"),
-        ("examples/ci/github-megatron-main.yml", "github-workflows"),
-        ("examples/ci/gitlab.yml", "gitlab-ci"),
+        ("integrations/github-gate.yml", "github-workflows"),
+        ("integrations/github-megatron-main.yml", "github-workflows"),
+        ("integrations/gitlab.yml", "gitlab-ci"),
     ],
 )
 def test_the_schema_of_the_forge(file: str, schema: str) -> None:
@@ -57,7 +57,7 @@ def test_the_gate_of_the_action(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repo")
     base = repository.commit({"old.py": PATCH})
     repository.commit({"new.py": PATCH})
-    done = run(step("Check for patches"), repository.path, inputs={"base": base, "arguments": "--no-cache"})
+    done = run(step("Check for patches"), repository.path, inputs={"base": base, "arguments": "--jobs 1"})
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("::error file=new.py,line=2")
     assert "old.py" not in done.stdout
@@ -81,7 +81,7 @@ def test_a_pull_request_that_changes_the_pin_is_commented_on_once(tmp_path: Path
         assert done.returncode == 0, done.stderr
         asked = (tmp_path / "asked").read_text()
         assert f"--method {method}" in asked
-        assert "on the way to 0.19.2\nYou run 0.18.2." in asked
+        assert "megatron-core 0.18.2 to 0.19.2" in asked
         assert "patches.py:3" in asked
     assert repository.git("worktree", "list").count("\n") == 0, "the tree of the base is gone"
 
@@ -92,8 +92,8 @@ def test_the_jobs_of_gitlab(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repo")
     base = repository.commit({"a.py": "x = 1\n"})
     repository.commit({"a.py": PATCH})
-    script = [line for line in documents("examples/ci/gitlab.yml")[1]["unpatch"]["script"] if "pip" not in line]
-    text = "\n".join(script).replace("$[[ inputs.arguments ]]", "--no-cache")
+    script = [line for line in documents("integrations/gitlab.yml")[1]["unpatch"]["script"] if "pip" not in line]
+    text = "\n".join(script).replace("$[[ inputs.arguments ]]", "--jobs 1")
     done = bash(text, repository.path, {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base})
     assert done.returncode == 1, done.stderr
     (issue,) = json.loads((repository.path / "unpatch.json").read_text())
@@ -102,8 +102,8 @@ def test_the_jobs_of_gitlab(tmp_path: Path) -> None:
 
 def test_the_scheduled_jobs_ask_for_an_exit_code() -> None:
     """Without `--check` a patch that breaks would leave the job green."""
-    github = documents("examples/ci/github-megatron-main.yml")[0]["jobs"]["upgrade"]["steps"][-1]["run"]
-    gitlab = documents("examples/ci/gitlab.yml")[1]["unpatch:megatron-main"]["script"][-1]
+    github = documents("integrations/github-megatron-main.yml")[0]["jobs"]["upgrade"]["steps"][-1]["run"]
+    gitlab = documents("integrations/gitlab.yml")[1]["unpatch:megatron-main"]["script"][-1]
     assert all("unpatch upgrade --to" in text and "--check" in text for text in (github, gitlab))
 
 

@@ -7,16 +7,14 @@ from pathlib import Path
 import pytest
 from downloads import unpacked
 
-from mcore_unpatch.building.build import build
-from mcore_unpatch.building.sources import glance, read_source
-from mcore_unpatch.library.detailed import Detailed, Releases
+from mcore_unpatch.library.build import build
 from mcore_unpatch.library.digests import dump
-from mcore_unpatch.library.facts import Definition, Heart, How
-from mcore_unpatch.library.packed import Branch, Packed
-from mcore_unpatch.library.signatures import Call, Misfit, Wrong
-from mcore_unpatch.megatron import packed
-from mcore_unpatch.megatron.parts import LIBRARY
-from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.library.fact import Call
+from mcore_unpatch.library.model import ASKED, BASE, DEFAULT, Library, Model, NameIndex
+from mcore_unpatch.library.packing import Atlas, pack
+from mcore_unpatch.library.sources import light_model, read_source
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.versions import LIBRARY, RELEASES
 
 FACTORIES = {
     "a": """
@@ -63,21 +61,11 @@ def read(config): return config.size
 }
 
 
-TOY = Heart(("toy",), "toy")
+TOY = Library("toy", ("toy",))
 
 
-def built(files: Mapping[str, str], label: str = "1.0") -> Packed:
+def model(files: Mapping[str, str], label: str = "1.0") -> Model:
     return build(TOY, label, [(f"toy/{name}.py", text.encode()) for name, text in {"__init__": "", **files}.items()])
-
-
-def model(files: Mapping[str, str]) -> Detailed:
-    return Releases(built(files)).at(0)
-
-
-def fact(toy: Detailed, name: str) -> Definition:
-    """What stands under just that name."""
-    [one] = [one for one in toy.versions(f"toy.{name}") if toy.entry(f"toy.{name}")]
-    return one
 
 
 # Names of a module that its own code reads, however they came there, and others that nothing reads.
@@ -109,15 +97,16 @@ class Holder:
 
 def test_what_a_module_reads_of_its_own_is_read() -> None:
     toy = model({"a": READ, "helper": "def go(x): ...\ndef build_module(x, y): ..."})
-    names = {name.removeprefix("toy.a.") for name, entry in toy.members("toy.a") if entry.trait("unread") is not None}
+    names = {name.removeprefix("toy.a.") for name, fact in toy.facts.items() if fact.trait("unread") is not None}
     assert names == {"spare", "queue", "barrier", "unused", "left", "Kind", "run"}
 
 
 def test_fields_know_who_reads_them_and_methods_who_calls_them() -> None:
     toy = model(FACTORIES)
-    assert fact(toy, "b.Config.spare").entry.trait("unread") is not None
-    assert fact(toy, "b.Config.size").entry.trait("unread") is None
-    assert {one.place for one in toy.calls("toy.b.Factory.build")} == {"toy.b.Sub.go"}
+    assert toy.facts["toy.b.Config.spare"].trait("unread") is not None
+    assert toy.facts["toy.b.Config.size"].trait("unread") is None
+    assert toy.facts["toy.b.Config.size"].trait("read") == "toy.b.read"
+    assert {one.place for one in toy.calls("toy.b.Factory.build")} == {"toy.a.parse", "toy.b.Sub.go"}
 
 
 GIVEN = """
@@ -126,7 +115,7 @@ class Kernel(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, scale): ...
 class Part:
-    def __init__(self, config, last): ...
+    def __init__(self, config, submodules): ...
 class LayerSubmodules:
     part: type = None
 def spec(): return LayerSubmodules(part=Part)
@@ -267,8 +256,8 @@ def test_who_uses_a_name_is_counted_once_whatever_the_form() -> None:
 def test_other_uses_are_told_apart() -> None:
     toy = model(SHAPES)
     hows = {usage.how for usage in toy.uses("toy.shapes.Square")}
-    assert {How.ASKED, How.DEFAULT} <= hows
-    assert How.BASE in {usage.how for usage in toy.uses("toy.shapes.Shape")}
+    assert {ASKED, DEFAULT} <= hows
+    assert BASE in {usage.how for usage in toy.uses("toy.shapes.Shape")}
 
 
 @pytest.mark.parametrize(
@@ -286,7 +275,7 @@ def test_other_uses_are_told_apart() -> None:
 def test_how_many_values_a_function_gives_where_that_is_evident(body: str, count: str | None) -> None:
     found = model({"m": f"def f(a):\n    {body}\n"}).find("toy.m.f")
     assert found is not None
-    assert (str(found.gives) if found.gives else None) == count
+    assert found.fact.trait("gives") == count
 
 
 def test_what_a_call_takes() -> None:
@@ -297,25 +286,25 @@ def test_what_a_call_takes() -> None:
             "class C:\n    @staticmethod\n    def f(a, /, b, *, c=1): ...\n    def g(self, a): ...\n"
         }
     )
-    fields = toy.taken("toy.m.B")
+    fields = toy.called_with("toy.m.B")
     assert fields is not None
     assert fields.names == ("x", "y", "z")
-    assert fields.misfit(Call(1, ("z",))) is None
-    assert fields.misfit(Call(0, ("y",))) == Wrong(Misfit.MISSING, ("x",))
-    assert fields.misfit(Call(1, ("w",))) == Wrong(Misfit.UNKNOWN, ("w",))
-    assert fields.misfit(Call(1, ("x",))) == Wrong(Misfit.TWICE, ("x",))
-    assert fields.misfit(Call(4)) == Wrong(Misfit.SURPLUS, ("4", "3"))
-    static, method = toy.taken("toy.m.C.f"), toy.taken("toy.m.C.g")
+    assert fields.misfit(Call(1, ("z",))) == ""
+    assert fields.misfit(Call(0, ("y",))) == "does not pass `x`"
+    assert fields.misfit(Call(1, ("w",))) == "passes `w`"
+    assert fields.misfit(Call(1, ("x",))) == "passes `x` twice, by position and by name"
+    assert fields.misfit(Call(4)) == "passes 4 values by position, where 3 fit"
+    static, method = toy.called_with("toy.m.C.f"), toy.called_with("toy.m.C.g")
     assert static is not None and method is not None
-    assert static.misfit(Call(1, ("a", "b"))) == Wrong(Misfit.UNKNOWN, ("a",))
-    assert method.misfit(Call(1)) is None
+    assert static.misfit(Call(1, ("a", "b"))) == "passes `a`"
+    assert method.misfit(Call(1)) == ""
 
 
 def test_what_a_reader_may_change_freely_does_not_count() -> None:
     plain = model({"m": "def f(a, b=1):\n    return a\n"})
     dressed = model({"m": 'def f(a: int, b: int = 1) -> int:\n    """Text."""\n    # why\n    return a\n'})
     other = model({"m": "def f(a, b=2):\n    return a\n"})
-    digests = [fact(one, "m.f").digest for one in (plain, dressed, other)]
+    digests = [one.facts["toy.m.f"].digest for one in (plain, dressed, other)]
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -337,77 +326,55 @@ def test_a_definition_counts_more_than_what_stands_in_for_it() -> None:
     text = "try:\n    class X:\n        pass\nexcept ImportError:\n    X = None\n"
     text += "if A:\n    Y = None\nelse:\n    def Y():\n        pass\n"
     toy = model({"m": text})
-    assert (fact(toy, "m.X").letter, fact(toy, "m.Y").letter) == ("c", "f")
-
-
-def told(packed: Packed, number: int) -> tuple[dict[str, tuple[object, ...]], dict[str, object]]:
-    """All that a version says."""
-    names, lines = packed.names(number), packed.lines
-    found = ((name, names.entry(name)) for name in lines)
-    facts = {name: (*entry[1:], *packed.body(name, entry)) for name, entry in found if entry is not None}
-    return facts, {name: uses for name in packed.uses if (uses := packed.used(name, number))}
+    assert (toy.facts["toy.m.X"].kind, toy.facts["toy.m.Y"].kind) == ("class", "function")
 
 
 def test_packing_is_reproducible_and_loses_nothing() -> None:
-    first, second = built(SHAPES), built({**SHAPES, "use": "VALUE = 1\n"}, "1.1")
-    data = first.plus(second).to_bytes()
-    assert data == first.plus(second).to_bytes()
-    read = Packed.read(data, TOY)
-    assert read.labels == ("1.0", "1.1")
-    assert [told(read, 0), told(read, 1)] == [told(first, 0), told(second, 0)]
-    assert [entry.letter for entry in read.entries("toy.use.Board")] == ["c", "-"]
-
-
-def test_a_branch_stands_beside_the_versions_and_is_told_by_what_differs() -> None:
-    first, main = (
-        built(SHAPES),
-        built({**SHAPES, "use": "from toy.shapes import make\nmake(Kind)\n", "more": "x = 1\n"}),
-    )
-    branch = Branch("main", "1.1", "2026-08-22", "d98e8a64")
-    read = Packed.read(first.with_branch(branch, main).to_bytes(), TOY)
-    assert (read.labels, list(read.branches)) == (("1.0",), [branch])
-    assert "toy.more.x" not in read.lines
-    whole = read.branch(branch)
-    assert whole.labels == ("1.0", "1.1")
-    assert [told(whole, 0), told(whole, 1)] == [told(first, 0), told(main, 0)]
-    assert len(read.branches[branch]) < len(main.to_bytes())
+    first, second = model(SHAPES), model({**SHAPES, "use": "VALUE = 1\n"}, "1.1")
+    packed = pack([first, second])
+    assert packed == pack([first, second])
+    atlas = Atlas(packed)
+    assert atlas.labels == ("1.0", "1.1")
+    for made in (first, second):
+        read = atlas.model(made.label)
+        assert dict(read.facts) == dict(made.facts)
+        assert {name: read.uses(name) for name in made._uses} == dict(made._uses)
+    assert [label for label, fact in atlas.versions("toy.use.Board") if fact is None] == ["1.1"]
 
 
 def test_a_file_of_another_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="no file of models"):
-        Packed.read(b"something else", TOY)
+        Atlas(b"something else")
 
 
-def test_a_source_of_which_few_names_are_asked_is_read_module_by_module() -> None:
-    files = {"toy/__init__.py": b"from .m import make\n", "toy/m.py": b"def make(): ...\n", "toy/bad.py": b"!\n"}
-    light = glance(Releases(built({"m": "def make(): ..."})), "1.1", files)
-    found = light.define("toy.make")
+def test_of_a_light_model_only_the_modules_that_are_asked_for_are_read() -> None:
+    files = {f"toy/{name}.py": text.encode() for name, text in SHAPES.items()} | {"toy/broken.py": b"def ("}
+    names = NameIndex(["toy.shapes.make", "toy.shapes.gone.make", "toy.nowhere.make"])  # of other versions too
+    light = light_model(TOY, "1.0", files, lambda: names)
+    found = light.find("toy.Form.area")
     assert found is not None
-    assert (found.name, light.label) == ("toy.m.make", "1.1")
+    assert found.name == "toy.shapes.Shape.area"
+    assert light.moved("toy.elsewhere.make", found.fact, light) == "toy.shapes.make"
 
 
 @pytest.mark.slow
 def test_a_release_read_anew_is_the_one_that_is_shipped() -> None:
     files = read_source(unpacked("megatron-core", "0.18.2"), LIBRARY)
-    anew, number = build(LIBRARY, "0.18.2", files.items()), RELEASES.index("0.18.2")
-    assert told(packed.packed(), number) == told(anew, 0)
+    built, shipped = build(LIBRARY, "0.18.2", files.items()), known.model("0.18.2")
+    assert dict(shipped.facts) == dict(built.facts)
+    assert {name: shipped.uses(name) for name in built._uses} == dict(built._uses)
 
 
 def test_the_shipped_file_is_small_and_holds_every_release() -> None:
-    assert packed.packed().labels == RELEASES
-    file = Path(packed.__file__).with_name("models.bin")
-    assert file.stat().st_size < 900_000
-    [main] = packed.packed().branches
-    assert (main.name, main.version) == ("main", "0.20.0")
-    whole = packed.packed().branch(main)
-    assert Releases(whole).at(len(RELEASES)).has("megatron.core.models.gpt.gpt_model.GPTModel") is True
+    assert known.atlas().labels == RELEASES
+    file = Path(known.__file__).with_name("models.bin")
+    assert file.stat().st_size < 1_500_000
 
 
 @pytest.mark.slow
 def test_another_library_is_a_parameter() -> None:
-    heart = Heart(("tomlkit",), "tomlkit")
-    files = read_source(unpacked("tomlkit", "0.13.2"), heart)
-    tomlkit = Releases(build(heart, "0.13.2", files.items())).at(0)
-    assert tomlkit.define("tomlkit.parse") is not None
+    library = Library("tomlkit", ("tomlkit",))
+    tomlkit = build(library, "0.13.2", read_source(unpacked("tomlkit", "0.13.2"), library).items())
+    assert tomlkit.find("tomlkit.parse") is not None
     assert "tomlkit.items.Item" in tomlkit.lineage("tomlkit.items.Table")
-    assert "tomlkit.api.dumps" in {use.place for use in tomlkit.calls("tomlkit.items.item")}
+    assert "tomlkit.api.dumps" in {usage.place for usage in tomlkit.calls("tomlkit.items.item")}

@@ -4,31 +4,25 @@ from collections.abc import Mapping
 
 import pytest
 
-from mcore_unpatch.building.build import build
-from mcore_unpatch.library.detailed import Detailed, Releases
-from mcore_unpatch.library.facts import Definition, Heart, How
+from mcore_unpatch.library.build import build
+from mcore_unpatch.library.fact import Fact
+from mcore_unpatch.library.model import CALLED, SLOT, Library, Model
 
 
-def model(files: Mapping[str, str], items: Mapping[tuple[str, str], str] | None = None) -> Detailed:
+def model(files: Mapping[str, str], items: Mapping[tuple[str, str], str] | None = None) -> Model:
     texts = {"__init__": "", **files}
     sources = [(f"toy/{name}.py", text.encode()) for name, text in texts.items()]
-    return Releases(build(Heart(("toy",), "toy", lists=items or {}), "1.0", sources)).at(0)
-
-
-def fact(toy: Detailed, name: str) -> Definition:
-    """What stands under just that name."""
-    [one] = toy.versions(f"toy.a.{name}")
-    return one
+    return build(Library("toy", ("toy",), items or {}), "1.0", sources)
 
 
 def test_of_functions_that_depend_on_what_is_installed_the_longest_counts_and_each_may_change() -> None:
-    def made(body: str, instead: str, two: str = "if HAVE:\n  {}\nelse:\n  {}\n") -> Definition:
-        return fact(model({"a": two.format(f"def f(a, b):\n    {body}", f"def f(*args): {instead}")}), "f")
+    def fact(body: str, instead: str, two: str = "if HAVE:\n  {}\nelse:\n  {}\n") -> Fact:
+        return model({"a": two.format(f"def f(a, b):\n    {body}", f"def f(*args): {instead}")}).facts["toy.a.f"]
 
-    first = made("x = a\n    return x", "pass")
-    assert first.entry.detail == "a b"
-    assert first.digest not in (made("x = b\n    return x", "pass").digest, made("x = a\n    return x", "0").digest)
-    assert made("x = a\n    return x", "pass", "if 1:\n  {}\n{}\n").entry.detail == "*args"  # always the last
+    first = fact("x = a\n    return x", "pass")
+    assert first.detail == "a b"
+    assert first.digest not in (fact("x = b\n    return x", "pass").digest, fact("x = a\n    return x", "0").digest)
+    assert fact("x = a\n    return x", "pass", "if 1:\n  {}\n{}\n").detail == "*args"  # always the last
 
 
 def test_a_class_that_a_spec_names_or_else_a_default_is_of_the_spec() -> None:
@@ -41,15 +35,17 @@ class Layer:
         self.norm = cls(1) if cls is not None else None
         self.plain = plain(1)
 """
-    toy = model({"a": text})
-    told = [fact(toy, f"Layer.{name}").entry.trait("from") for name in ("norm", "plain")]
-    assert told == ["spec:__init__", "made:__init__"]
+    facts = model({"a": text}).facts
+    assert [facts[f"toy.a.Layer.{name}"].trait("from") for name in ("norm", "plain")] == [
+        "spec:__init__",
+        "made:__init__",
+    ]
 
 
 def test_calls_of_the_items_of_a_list_are_those_of_their_class() -> None:
     text = """\
 class Layer:
-    def forward(self, x, mask=None): pass
+    def forward(self, x): pass
 class Block:
     def run(self):
         for number, layer in enumerate(self.layers):
@@ -107,35 +103,57 @@ def get_spec():
     return PartSubmodules(inner={slot})
 """
     toy = model({"a": text})
-    slots = {name: [use.place for use in toy.uses(f"toy.a.{name}") if use.how == How.SLOT] for name in ("Fast", "Slow")}
+    slots = {name: [use.place for use in toy.uses(f"toy.a.{name}") if use.how == SLOT] for name in ("Fast", "Slow")}
     assert [name for name, places in slots.items() if places == ["PartSubmodules.inner"]] == named
 
 
 def test_a_function_gives_what_the_one_gives_whose_result_it_returns() -> None:
     same = "def same(x):\n    if x: return pair(x)\n    return x, 1\n"
     found = model({"a": f"def pair(x): return x, x\n{same}def loop(x): return loop(x)\n"})
-    assert [fact(found, name).gives for name in ("pair", "same", "loop")] == [2, 2, 0]
+    gives = [found.facts[f"toy.a.{name}"].trait("gives") for name in ("pair", "same", "loop")]
+    assert gives == ["2", "2", None]
 
 
 def test_an_object_of_a_module_tells_its_class() -> None:
     found = model({"a": "class Queue: ...\nqueue = Queue()\n"})
-    assert fact(found, "queue").entry.trait("made") == "toy.a.Queue"
+    assert found.facts["toy.a.queue"].trait("made") == "toy.a.Queue"
+
+
+TOLD = """
+class Config:
+    def gone(self, x):
+        {code}
+    def after(self, x): return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("warn('Use `after` instead')", "after"),
+        ("raise TypeError('Use `after` instead')", "after"),
+        ("if x: raise TypeError('Use `after` instead')", None),  # for some calls alone
+        ("if x:\n            assert not x, 'Use `after` instead'", None),
+    ],
+)
+def test_what_a_function_says_to_use_instead(code: str, says: str | None) -> None:
+    assert model({"a": TOLD.format(code=code)}).facts["toy.a.Config.gone"].trait("says") == says
 
 
 def test_names_that_only_a_type_checker_imports() -> None:
-    source = """
+    source = b"""
 from typing import TYPE_CHECKING
 import toy.always
 if TYPE_CHECKING:
-    from toy.b import Typed
-    from toy.b import Both
+    from toy.a import Typed
+    from toy.a import Both
 else:
     Both = None
 if toy.always:
-    from toy.b import Sometimes
+    from toy.a import Sometimes
 """
-    toy = model({"a": source})
-    marked = {name: fact(toy, name).entry.trait("typing") is not None for name in ("Typed", "Both", "Sometimes")}
+    facts = build(Library("toy", ("toy",)), "1", [("toy/b.py", source)]).facts
+    marked = {name: facts[f"toy.b.{name}"].trait("typing") is not None for name in ("Typed", "Both", "Sometimes")}
     assert marked == {"Typed": True, "Both": False, "Sometimes": False}
 
 
@@ -153,8 +171,7 @@ def build(wide, given):
 """
     toy = model({"a": text})
     built = {
-        one: [use.place for use in toy.uses(f"toy.a.{one}") if use.how == How.CALLED]
-        for one in ("Plain", "Wide", "Loud")
+        one: [use.place for use in toy.uses(f"toy.a.{one}") if use.how == CALLED] for one in ("Plain", "Wide", "Loud")
     }
     assert built == {"Plain": ["toy.a.build"], "Wide": ["toy.a.build"], "Loud": ["toy.a.build"]}
     assert [str(use.call) for use in toy.calls("toy.a.Loud.__init__")] == ["0+size"]

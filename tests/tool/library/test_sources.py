@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from command import importing
 
-from mcore_unpatch.building.sources import read, read_source
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.facts import Heart
-from mcore_unpatch.library.packed import Packed
-from mcore_unpatch.megatron.parts import LIBRARY
+from mcore_unpatch.library.model import Library, Model
+from mcore_unpatch.library.sources import model_of, read_source
+from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.stacks.sources import source_at, target
 
 BASE = """
@@ -65,12 +64,12 @@ def test_a_folder_a_wheel_and_a_commit_are_read_alike(tmp_path: Path) -> None:
     subprocess.run(
         ["git", "-C", str(folder), "tag", "core_v0.17.0"], check=True
     )  # a fork may have the tag of a release
-    assert target(f"{folder}@core_v0.17.0").read().labels == ("0.30.1",)
+    assert [one.label for one in target(f"{folder}@core_v0.17.0").models()] == ["0.30.1"]
     places = [wheel, f"{folder}@HEAD", tmp_path / "bare", f"{tmp_path / 'bare'}@HEAD"]
-    every = [read_at(place) for place in places]
-    assert {one.labels for one in every} == {("0.30.1",)}
-    assert len({one.to_bytes() for one in every}) == 1
-    assert read_at(folder / "megatron" / "core").to_bytes() != every[0].to_bytes()
+    models = [model_at(place) for place in places]
+    assert {one.label for one in models} == {"0.30.1"}
+    assert all(dict(one.facts) == dict(models[0].facts) for one in models)
+    assert dict(model_at(folder / "megatron" / "core").facts) != dict(models[0].facts)
 
 
 @pytest.mark.parametrize("text", ["0.99", "0.17.9", "newest"])
@@ -82,18 +81,18 @@ def test_a_release_that_is_not_known_names_the_way_out(text: str) -> None:
 def test_a_newer_release_is_read_where_it_is_installed(tmp_path: Path) -> None:
     """In a process of its own: this one may have another Megatron."""
     folder = written(OLD, tmp_path / "site")
-    code = "from mcore_unpatch.stacks.sources import target; print(*target('0.30').read().labels)"
+    code = "from mcore_unpatch.stacks.sources import target; print(target('0.30').models()[0].label)"
     environment = {**os.environ, **importing(folder)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "0.30.1\n"
 
 
-def read_at(place: Path | str) -> Packed:
+def model_at(place: Path | str) -> Model:
     source = source_at(place)
-    return read(LIBRARY, source.label, source.files)
+    return model_of(LIBRARY, source.label, source.files)
 
 
-TOY = Heart(("toy",), "toy")
+TOY = Library("toy", ("toy",))
 
 
 class TestBadSource:
@@ -101,7 +100,7 @@ class TestBadSource:
 
     def refused(self, place: Path | str) -> str:
         with pytest.raises(UsageError) as error:
-            read_at(place)
+            model_at(place)
         return str(error.value)
 
     def test_nothing_there(self, tmp_path: Path) -> None:

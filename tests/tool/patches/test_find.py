@@ -62,6 +62,14 @@ PATCHES = {
         'def put(owner, name, fn):\n    setattr(owner, name, fn)\nput(GPTModel, "forward", new)',
         [(3, GPT, "setattr")],
     ),
+    "a decorator": (
+        (
+            "def patches(owner):\n    def inner(fn):\n        setattr(owner, fn.__name__, fn)\n"
+            "        return fn\n    return inner\n"
+            "@patches(GPTModel)\ndef forward(self): ..."
+        ),
+        [(6, GPT, "setattr")],
+    ),
     "rows of a table": (
         'for owner, name in [(GPTModel, "forward"), (TopKRouter, "routing")]:\n    setattr(owner, name, new)',
         [(2, GPT, "setattr"), (2, "TopKRouter.routing", "setattr")],
@@ -77,6 +85,10 @@ PATCHES = {
     "wherever it was imported": (
         'for m in list(sys.modules.values()):\n    setattr(m, "get_tensor_model_parallel_group", new)',
         [(2, "get_tensor_model_parallel_group", "sys-modules")],
+    ),
+    "source that is executed": (
+        "def f():\n    text = inspect.getsource(GPTModel)\n    exec(text)",
+        [(3, "gpt_model.GPTModel", "source-rewrite")],
     ),
     "source that is written back": (
         'def f(root):\n    open(f"{root}/megatron/core/utils.py", "w").write("")',

@@ -30,6 +30,7 @@ BROKEN = {
     HEAD.replace('"BAD":', '"GOOD":'): "its rule BAD101 belongs to none of its families",
     HEAD.replace('"bad", "bad", "nothing"', '"verl", "bad", "nothing"'): "its name 'verl' is taken by this package",
     HEAD.replace('(b"needle",)', "()"): "Bad does not say its words",
+    f'{HEAD}    safety = "safe"\n': "Bad says `safety`, which no codemod has",
     f'{HEAD}    level = "safe"\n': "Bad has the level 'safe', and not one of exact, rounding, behaviour",
     HEAD + "\n    def __init__(self):\n        raise KeyError(3)\n": "KeyError: 3",
 }

@@ -15,7 +15,7 @@ from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.survey import ScanOptions
 
 pytestmark = pytest.mark.slow
-EVERYTHING = ScanOptions(selection=Selection.parse(["ALL"], []))
+EVERYTHING = ScanOptions(selection=Selection.parse(["ALL"], []), possible=True)
 
 
 def installed(name: str) -> Path:

@@ -16,8 +16,8 @@ from downloads import unpacked
 from limits import patience
 from repository import Repository
 
-from mcore_unpatch.report.page import PageRow, Pane, page
-from mcore_unpatch.repository.history import authors, origin_of
+from mcore_unpatch.report.counts import FATES
+from mcore_unpatch.report.pages import Card, Pane, origin_of, page
 
 PATCH = """
     from megatron.core.models.gpt.gpt_model import GPTModel
@@ -45,7 +45,7 @@ class Outline(HTMLParser):
 
 def test_nothing_but_our_own_style_and_script_may_act() -> None:
     """A browser refuses all else, should something of a repository ever get through."""
-    text = page("a", "b", ["0.19"], [PageRow("x", "y:1", ("RAISES",))])
+    text = page("a", "b", {"bad": "Bad"}, {}, {"bad": "bad"}, [Card("bad", "x", "y:1", ())])
     (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
     assert text.index("Content-Security-Policy") < text.index("<style>")
     allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
@@ -70,7 +70,7 @@ def test_a_page_needs_nothing_from_outside(repository: Path, command: list[str])
     assert (result.code, result.out) == (CLEAN, "")
     text = (repository / "report.html").read_text(encoding="utf-8")
     outline = Outline(text)
-    assert outline.tags.count("details") == 1
+    assert outline.tags.count("article") == 1
     assert outline.tags.count("script") == 1  # ours
     assert outline.links == []
     assert not re.search(r"https?:|@import|url\(", text)
@@ -87,8 +87,8 @@ def test_the_diffs_of_migrate_on_request(tmp_path: Path) -> None:
 
 def test_what_a_repository_says_is_text(repository: Path) -> None:
     evil = '</span><script>alert("x")</script>\x1b[2J'
-    row = PageRow(evil, evil, ("ok",), evil, (evil,), (Pane(evil, evil, True),), folder=evil, origin=evil)
-    text = page(evil, evil, [evil], [row])
+    cards = [Card(evil, evil, evil, (evil,), (Pane(evil, evil, True),))]
+    text = page(evil, evil, {evil: evil}, {}, {evil: "bad"}, cards)
     assert Outline(text).tags.count("script") == 1
     assert "\x1b" not in text
 
@@ -120,46 +120,35 @@ def test_lines_are_linked_on_a_known_forge_that_has_the_commit(tmp_path: Path, r
     assert "secret" not in str(origin)
 
 
-def test_who_wrote_a_line_and_when(tmp_path: Path) -> None:
-    work = Repository(tmp_path)
-    work.commit({"a.py": "one = 1\ntwo = 2\n"})
-    told = authors(tmp_path, "a.py", [2])
-    assert list(told) == [2]
-    assert re.search(r", \d{4}-\d{2}-\d{2}$", told[2])
-    assert authors(tmp_path, "b.py", [1]) == {}
-
-
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
-def test_search_filter_and_keys_in_a_browser(tmp_path: Path) -> None:
-    rows = [
-        PageRow("one", "x.py:1", ("RAISES", "ok"), "moves", ("alpha",), folder="x", origin="ours"),
-        PageRow("two", "y.py:2", ("ok", "differs"), "stays", ("beta",), folder="y", origin="ours"),
-        PageRow("three", "z", ("ok", "ok"), "stays", folder="y", origin="a copy"),
+def test_search_and_filter_in_a_browser(tmp_path: Path) -> None:
+    kinds, looks = {"a": "Breaks", "b": "Harmless"}, {"a": "bad", "b": "plain", "m": "bad"}
+    cards = [
+        Card("a", "one", "x.py:1", ("alpha",)),
+        Card("b", "two", "y.py:2", ("beta",), mark="m"),
+        Card("b", "three", "z", ()),
+        Card("b", "four", "tests/z", (), mark="m", group="tests"),
     ]
     probe = """<script>
-        const title = (row) => row.querySelector(".what").firstChild.textContent.trim();
-        const seen = () => rows.filter(({ row }) => !row.hidden).map(({ row }) => title(row));
-        const changed = () => { form.dispatchEvent(new Event("input")); log.push(seen()); };
-        const pressed = (key) => new KeyboardEvent("keydown", { key, bubbles: true });
-        const press = (key) => document.activeElement.dispatchEvent(pressed(key));
+        const title = (card) => card.querySelector("h2").textContent;
+        const seen = () => [...document.querySelectorAll("article")].filter((card) => !card.hidden).map(title);
         const log = [seen()];
-        form.search.value = "BETA"; changed();
-        form.search.value = ""; form.querySelector("[value=RAISES]").checked = false; changed();
-        form.querySelector("[value=RAISES]").checked = true; form.folder.value = "y"; changed();
-        form.folder.value = ""; form.origin.value = "a copy"; changed();
-        form.origin.value = ""; changed();
-        press("j"); press("j"); log.push(title(document.activeElement.parentElement));
-        press("/"); log.push(document.activeElement === form.search);
+        form.search.value = "BETA"; form.dispatchEvent(new Event("input")); log.push(seen());
+        form.search.value = ""; form.querySelector("input[value=b]").checked = false;
+        form.dispatchEvent(new Event("input")); log.push(seen());
+        form.querySelector("input[value=b]").click(); form.querySelector("input[value=m]").click(); log.push(seen());
+        form.querySelector("input[value=tests]").click(); log.push(seen());
+        log.push([...document.querySelectorAll("input, summary, a")].every((one) => {
+          one.focus(); return document.activeElement === one && getComputedStyle(one).display !== "none"; }));
         document.title = JSON.stringify(log);
         document.body.textContent = document.title;
     </script>"""
     file = tmp_path / "page.html"
-    text = page("t", "s", ["0.18", "0.19"], rows).replace("</body>", f"{probe}</body>")
+    text = page("t", "s", kinds, {"m": "Marked"}, looks, cards).replace("</body>", f"{probe}</body>")
     file.write_text(re.sub(r"<meta http-equiv=[^>]*>", "", text), encoding="utf-8")  # which would refuse the probe
     found = re.search(r"<title>(.*?)</title>", rendered(file))
     assert found is not None
-    every = ["one", "two", "three"]
-    assert json.loads(found[1]) == [every, ["two"], ["two", "three"], ["two", "three"], ["three"], every, "two", True]
+    assert json.loads(found[1]) == [["one", "two", "three"], ["two"], ["one"], ["two"], ["two", "four"], True]
 
 
 @pytest.mark.slow
@@ -167,12 +156,14 @@ def test_search_filter_and_keys_in_a_browser(tmp_path: Path) -> None:
 def test_the_page_of_a_real_repository_in_a_browser(tmp_path: Path) -> None:
     folder = tmp_path / "verl" / "models" / "mcore"  # its patches alone: the repository around a folder is read too
     shutil.copytree(unpacked("verl", "0.8.0") / "verl" / "models" / "mcore", folder)
-    command = ["scan", str(folder), "--target-mcore", "0.19"]
+    command = ["scan", str(folder), "--target-mcore", "0.19", "--jobs", "1"]
     assert unpatch(*command, "--output-format", "html", "-o", "up.html", cwd=tmp_path).code == CLEAN
-    findings = unpatch(*command, "--output-format", "json", cwd=tmp_path).json["findings"]
+    numbers = unpatch(*command, "--output-format", "json", cwd=tmp_path).json["counts"]["code"]
     text = rendered(tmp_path / "up.html")
-    assert len(findings) > 5
-    assert f"{len(findings)} of {len(findings)} shown" in text
+    assert numbers["total"] > 5
+    assert f"{numbers['total']} of {numbers['total']} shown" in text
+    for fate in FATES:
+        assert text.count(f'data-kind="{fate}"') == numbers[fate]
 
 
 def rendered(file: Path) -> str:

@@ -81,7 +81,7 @@ SCHEMA = {
                 "replacement": {"type": ["string", "null"]},
                 "live": {"type": "string", "pattern": r"^(any|none|([<>=]+[\d.]+,?)+( or ([<>=]+[\d.]+,?)+)*)$"},
                 "depends": {"type": "array", "items": {"type": "string"}},
-                "verdict": {"enum": ["moves", "goes", "by hand", "stays"]},
+                "verdict": {"enum": ["rewrite", "delete", "steps", "keep"]},
                 "evidence": {"type": "string", "minLength": 1},
                 "steps": {"type": "array", "items": {"type": "string"}},
                 "related": {

@@ -51,15 +51,15 @@ from megatron.core.transformer import multi_token_prediction
 from megatron.core.transformer.moe.router import TopKRouter
 from megatron.core.timers import Timers
 from megatron.core.transformer.transformer_block import TransformerBlock
+original = megatron.core.utils.get_model_config
 def fused_forward(self, *args): return log_probs(args)
 def postprocess_with_log_probs(self, *args): return log_probs(args)
 def postprocess_with_mtp_loss(self, *args): return mtp_loss(args)
 def passthrough(self, hidden): return hidden
-def routing_with_replay(self, *args): return replay(args)
 def install(model: GPTModel, timers: Timers, old, new):
     layer = model.mtp.layers[0]
 """
-CODES = [code for code in PYTHON if code != "MCU603" and not code.startswith("MCU75")]
+CODES = [code for code in PYTHON if code not in {"MCU901", "MCU902", "MCU603"} and not code.startswith("MCU75")]
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -33,4 +33,4 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_text(folder: Path) -> None:
     out = unpatch("scan", "--verbose", ".", cwd=folder).out
     assert "; in a test\n  (MCU608)." in out or "; in a test (MCU608)." in out
-    assert "1 patch in tests: counted, not judged." in out
+    assert "In tests" in out or "in tests" in out

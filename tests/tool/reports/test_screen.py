@@ -7,28 +7,16 @@ import pytest
 from checking import GPT
 from command import ERROR, unpatch
 
-from mcore_unpatch.effects.records import Cause, Effect, Outcome, Place
-from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
-from mcore_unpatch.findings.finding import Assessment, Finding, OnRelease, Report
+from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report import screen
 from mcore_unpatch.report.text import concise
 from mcore_unpatch.stacks.revision import Judged, Revision, Stack
 
-ONE = Finding("MCU101", "rl/a.py", 3, 5, 3, f"{GPT}.forward", "class-attr")
-
-
-def broken(*releases: str, line: int = 9, path: str = "rl/a.py") -> Finding:
-    """A patch that raises on some releases."""
-    cause, place = Cause(f"{GPT}.x"), Place(path, 3)
-    effect = Effect(Outcome.NAME_GONE, releases, cause, place, "AttributeError")
-    outcomes = tuple(OnRelease(release, "breaks", Fate.BY_HAND) for release in releases)
-    told = Assessment(fix="unsafe")
-    return replace(ONE, path=path, line=line, effects=(effect,), outcomes=outcomes, assessment=told)
-
-
-BREAKS = broken("0.19.0")
-GOES = Assessment(Verdict(Fate.GOES, Reason.IDLE))
-IDLE = replace(ONE, target="", shape="string-target", assessment=GOES, rule="MCU001")
+ONE = Finding("MCU101", "rl/a.py", 3, 5, 3, f"{GPT}.forward", "class-attr", "replaces `GPTModel.forward`; why")
+BREAKS = replace(
+    ONE, line=9, effect="breaks", breaks=("lacks `x`: TypeError",), assessment=Assessment("rewrite", fix="unsafe")
+)
+IDLE = replace(ONE, target="", shape="string-target", assessment=Assessment("delete"), rule="MCU001")
 
 
 def report(*findings: Finding) -> Report:
@@ -63,17 +51,18 @@ def test_only_the_most_urgent_and_what_is_the_same_once() -> None:
 
 
 def test_a_long_path_keeps_the_width_and_what_raises_is_said() -> None:
-    said = text(broken("0.18.0", "0.19.0", path=f"{'deep/' * 14}a.py"))
+    texts = ("has no effect on 0.18", "line 3: `x` is gone: ImportError")
+    said = text(replace(BREAKS, path=f"{'deep/' * 14}a.py", breaks=texts, fails=("0.19.0", "0.18.0")))
     assert max(map(len, said.splitlines())) <= 80
-    assert "\n      MCU101  `GPTModel.forward`: AttributeError: `GPTModel.x` is gone" in said
+    assert "\n      MCU101  line 3: `x` is gone: ImportError (migrate" in said
     assert "1  breaks on megatron-core 0.18.0 or 0.19.0\n" in said
 
 
 def test_what_breaks_on_some_of_many_megatrons_is_not_said_of_all() -> None:
     minors = (19, 18, 17, 16, 12)
-    old = ("0.12", "0.16", "0.17")
+    old = replace(BREAKS, fails=("0.12", "0.16", "0.17"))
     for newest, words in ((("0.19",), "0.19, which you run, and on others"), ((), "at least one of the 5 Megatrons")):
-        made = report(broken("0.17", "0.18", *newest), broken(*old, *newest))
+        made = report(replace(BREAKS, fails=("0.17", "0.18", *newest)), replace(old, fails=(*old.fails, *newest)))
         made.judged = [Judged(tuple(Stack(Revision(f"0.{minor}", ((0, minor),))) for minor in minors))]
         said = " ".join(" ".join("".join(part for part, _ in line) for line in screen.lines(made)).split())
         assert f"2 break on {words}" in said
@@ -83,7 +72,7 @@ def test_one_line_per_finding() -> None:
     def said(lines: object) -> list[str]:
         return ["".join(part for part, _ in line) for line in lines]  # type: ignore[attr-defined]
 
-    assert said(concise(report(ONE, IDLE)))[0] == "rl/a.py:3:5 MCU101 replaces `GPTModel.forward` on the class"
+    assert said(concise(report(ONE, IDLE)))[0] == "rl/a.py:3:5 MCU101 replaces `GPTModel.forward`; why"
 
 
 def test_quiet_says_nothing_where_there_is_nothing_but_names_a_broken_file(tmp_path: Path) -> None:
@@ -94,6 +83,6 @@ def test_quiet_says_nothing_where_there_is_nothing_but_names_a_broken_file(tmp_p
 
 
 def test_what_is_kept_for_an_old_megatron_alone_is_told_apart() -> None:
-    waits = replace(ONE, line=4, own=Verdict(Fate.STAYS, Reason.NO_WAY_YET, "schedule-plan"))
-    assert "1  stays: the official way needs 0.18\n" in text(waits)
-    assert "2  stay: for 1 the official way needs 0.18, for 1 none is known or needed" in text(waits, ONE)
+    waits = replace(ONE, line=4, assessment=Assessment(waits_for="0.18"))
+    assert "1  kept: the official way needs 0.18\n" in text(waits)
+    assert "2  kept: for 1 the official way needs 0.18, for 1 none is known or needed" in text(waits, ONE)

@@ -54,11 +54,9 @@ def test_grouped_by_file_with_the_line_quoted(project: Path) -> None:
     assert output.count("pkg/patches.py") == 1
 
 
-def test_patches_in_tests_are_counted(tmp_path: Path) -> None:
-    text = "from megatron.core import utils\nutils.get_model_config = print\n"
-    write_files(tmp_path, {"tests/test_a.py": text, "a.py": text})
-    assert "1 patch in tests: counted, not judged." in unpatch("scan", cwd=tmp_path).out
-    assert unpatch("scan", "--output-format", "json", cwd=tmp_path).json["in_tests"] == 1
+def test_a_test_is_said_to_be_one(tmp_path: Path) -> None:
+    write_files(tmp_path, {"tests/test_a.py": "from megatron.core import utils\nutils.get_model_config = print\n"})
+    assert "[none]  in a test\n" in unpatch("scan", "-v", cwd=tmp_path).out
 
 
 def test_a_pipe_has_80_columns(project: Path) -> None:

@@ -14,7 +14,7 @@ import mcore_unpatch
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.stacks import at_hand as sources
 
-# Everything that a starting interpreter, pip or a rank imports early; each leaves a trace and lets the import go on.
+# Everything that a starting interpreter, pip or a worker imports early; each leaves a trace and lets the import go on.
 TRAPS = (
     "pip",
     "multiprocessing",
@@ -34,9 +34,30 @@ TRAP = "import os\nopen(os.environ['TRACES'] + '/' + __name__.replace('.', '_'),
 STARTERS = {
     "repository/git.py",
     "stacks/at_hand.py",
+    "survey/parallel.py",
     "commands/audit.py",
     "verify/measure.py",
 }
+
+# Works on two shares of files in the folder it is run in, with the start method that it is given.
+WORK = """
+import sys
+from pathlib import Path
+from mcore_unpatch.survey import parallel
+from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.scanner.sources.work_tree import WorkTree
+
+def newest(path):
+    return ((0, 19),)
+
+if __name__ == "__main__":
+    tree = WorkTree(Path.cwd())
+    paths = [f"part{number}.py" for number in range(4)]
+    task = parallel.Task(tree.read, tree.exists, newest, mocks=False)
+    sizes = [10_000_000 for path in paths]
+    parts = parallel.analyse(paths, sizes, task, 2, Parsed(), start=sys.argv[1])
+    print(sum(len(part.findings) for part in parts))
+"""
 
 # Has a rank that computes nothing, as it is started on a GPU.
 RANK = """
@@ -63,6 +84,9 @@ def traps(tmp_path: Path) -> Path:
         (folder / name).mkdir()
         for part in ("__init__", "__main__", "spawn", "resource_tracker"):
             (folder / name / f"{part}.py").write_text(TRAP)
+    for number in range(4):
+        patch = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
+        (folder / f"part{number}.py").write_text(patch)
     return folder
 
 
@@ -83,6 +107,13 @@ def test_pip(traps: Path, traces: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert list(traces.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [[], ["-E"], ["-I"]], ids=["plain", "-E", "-I"])
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers(start: str, flags: list[str], traps: Path, traces: Path) -> None:
+    assert told(WORK, [start], flags, traps, traces) == ("4\n", "")
+
+
 @pytest.mark.ranks
 def test_a_rank(traps: Path, traces: Path) -> None:
     """Its parent has torch already; the rank is a new interpreter."""
@@ -97,7 +128,7 @@ def test_a_rank(traps: Path, traces: Path) -> None:
 @pytest.mark.every_case
 @pytest.mark.parametrize(("flags", "said"), [([], "holds\n"), (["-E", "-P"], "holds\n"), (["-E"], "")])
 def test_ranks(flags: list[str], said: str, traps: Path, traces: Path) -> None:
-    out, err = told(RANK, flags, traps, traces)
+    out, err = told(RANK, [], flags, traps, traces)
     assert (out, "UsageError: Python runs with -E" in err) == (said, not said)
 
 
@@ -109,13 +140,13 @@ def test_what_flags_let_a_new_interpreter_be_safe(flags: list[str], safe: bool) 
     assert done.stdout == f"{safe}\n"
 
 
-def told(code: str, flags: list[str], traps: Path, traces: Path) -> tuple[str, str]:
+def told(code: str, arguments: list[str], flags: list[str], traps: Path, traces: Path) -> tuple[str, str]:
     """What a script that lies elsewhere prints when it is run among the traps, and runs into none."""
     script = traps.parent / "elsewhere" / "work.py"
     script.parent.mkdir()
     script.write_text(code)
     done = subprocess.run(
-        [sys.executable, *flags, str(script)],
+        [sys.executable, *flags, str(script), *arguments],
         cwd=traps,
         env={**os.environ, "TRACES": str(traces)},
         capture_output=True,

@@ -39,10 +39,8 @@ class TestGitignore:
         assert paths(tmp_path) == self.SEEN
 
     def test_outside_of_git(self, tmp_path: Path) -> None:
-        """Nothing is left out, a clone in a folder of clones least of all."""
-        write_files(tmp_path, {"d.py": PATCH, "generated/a.py": PATCH})
-        Repository(tmp_path / "clone").commit({".gitignore": "d.py\n", "a.py": PATCH})
-        assert paths(tmp_path) == ["clone/a.py", "d.py", "generated/a.py"]
+        write_files(tmp_path, self.IGNORED)
+        assert paths(tmp_path) == self.SEEN
 
     def test_from_a_folder_below(self, tmp_path: Path) -> None:
         Repository(tmp_path).write(self.IGNORED)
@@ -70,7 +68,13 @@ class TestGitignore:
         result = unpatch_process("scan", "--output-format", "json", cwd=tmp_path, env={"PATH": str(empty)})
         assert result.code == CLEAN
         assert [f["path"] for f in result.json["findings"]] == ["a.py", "b.py"]
-        assert "Not read through git, so .gitignore is not applied." in result.err
+        assert "git is not installed, so .gitignore is not applied" in result.err
+
+    def test_nothing_is_left_behind(self, tmp_path: Path) -> None:
+        write_files(tmp_path, self.IGNORED)
+        before = sorted(tmp_path.rglob("*"))
+        paths(tmp_path)
+        assert sorted(tmp_path.rglob("*")) == before
 
 
 class TestRepositories:

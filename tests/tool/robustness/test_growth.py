@@ -10,19 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from checking import searched
-from rooms import names_of
+from checking import releases
 
-from mcore_unpatch.effects.judge import Judge
-from mcore_unpatch.effects.uses import Uses
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.gate import baseline, compare, suppress
-from mcore_unpatch.megatron import packed
+from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.report import text as text_report
-from mcore_unpatch.sources.parsing import Unreadable, check
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
 from mcore_unpatch.stacks import python, shell
 from mcore_unpatch.stacks.revision import ReadFile
 from mcore_unpatch.survey import patch_files
+from mcore_unpatch.survey.parallel import ScannedPart, Task, analyse
+from mcore_unpatch.upgrade.uses import uses_for
 
 pytestmark = pytest.mark.growth
 TIMES = 8
@@ -59,8 +60,16 @@ def check_growth(work: Callable[[int], Callable[[], object]], size: int) -> None
     assert large < small * TOO_MUCH, f"{size} -> {size * TIMES}: {small:.3f} -> {large:.3f}"
 
 
-def scan_of(sources: dict[str, str]) -> list[Finding]:
-    return searched({path: source.encode() for path, source in sources.items()})[0]
+def scan_of(sources: dict[str, str]) -> ScannedPart:
+    files = {path: source.encode() for path, source in sources.items()}
+    folders = {path.rpartition("/")[0] for path in files}
+    task = Task(files.__getitem__, (folders | set(files)).__contains__, _newest, mocks=True)
+    (part,) = analyse(list(files), [0] * len(files), task, 1, Parsed())
+    return part
+
+
+def _newest(_: str) -> tuple[Version, ...]:
+    return (NEWEST,)
 
 
 def lines(template: str) -> Make:
@@ -78,7 +87,7 @@ def within(head: str, template: str, tail: str = "") -> Make:
     return lambda n: IMPORT + head + "".join(template.replace("{i}", str(i)) for i in range(n)) + tail
 
 
-TEXTS: dict[str, Make] = {
+PREFILTER: dict[str, Make] = {
     "setattr( without a comma": one_line("setattr("),
     "setattr( and white space": one_line("setattr(   "),
     "setattr( of a long name": one_line("setattr(a.a."),
@@ -185,9 +194,9 @@ INSTALLS_AND_RELATIVES: dict[str, Make] = {
 }
 
 
-@pytest.mark.parametrize("name", [*TEXTS, *SCOPES_AND_NAMES, *INSTALLS_AND_RELATIVES])
+@pytest.mark.parametrize("name", [*PREFILTER, *SCOPES_AND_NAMES, *INSTALLS_AND_RELATIVES])
 def test_analysis(name: str) -> None:
-    make = (TEXTS | SCOPES_AND_NAMES | INSTALLS_AND_RELATIVES)[name]
+    make = (PREFILTER | SCOPES_AND_NAMES | INSTALLS_AND_RELATIVES)[name]
 
     def work(size: int) -> Callable[[], object]:
         source = {"a.py": make(size)}
@@ -229,8 +238,8 @@ def test_modules_that_lead_to_each_other() -> None:
 
 
 def findings(number: int, path: str = "a.py") -> list[Finding]:
-    found = scan_of({path: IMPORT + "GPTModel.forward = f\n"})
-    return [replace(found[0], line=i, end_line=i, related=()) for i in range(number)]
+    part = scan_of({path: IMPORT + "GPTModel.forward = f\n" * min(number, 1)})
+    return [replace(part.findings[0], line=i, end_line=i, related=()) for i in range(number)]
 
 
 STAGES: dict[str, Callable[[int], Callable[[], object]]] = {
@@ -291,7 +300,7 @@ def _suppressing(number: int) -> Callable[[], object]:
 
 def _unreadable(data: bytes) -> None:
     with pytest.raises(Unreadable):
-        check(data)
+        parse(data)
 
 
 def _reporting(number: int) -> Callable[[], object]:
@@ -321,11 +330,26 @@ def test_uses_in_a_long_chain_of_conditions() -> None:
     def work(number: int) -> Callable[[], object]:
         branch = "    elif kind == {}:\n        return ModelType.encoder_and_decoder\n"
         code = "from megatron.core.enums import ModelType\ndef f(kind):\n    if kind:\n        pass\n"
-        names = names_of(code + "".join(map(branch.format, range(number))))
-        module, release = names.index.module("a.py"), packed.details().release
-        assert module is not None
-        return lambda: Uses(Judge(names, [])).step(module, release("0.16.0"), release("0.19.2"))
+        data = {"a.py": (code + "".join(map(branch.format, range(number)))).encode()}
+        return lambda: uses_for(
+            list(data), Project(data.__contains__, data.__getitem__), [releases("0.16.0", "0.19.2")]
+        )
 
     work(1)()
     small, large = (seconds(work(number)) for number in (40, 160))
     assert large < small * 30, f"{small:.3f} -> {large:.3f}"
+
+
+def test_files_are_not_read_for_each_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what no release has, other files are asked whether they set it: once for all uses."""
+
+    def times_read(uses: int) -> int:
+        lines = ["from megatron.core import parallel_state", *(f"parallel_state.none_{one}" for one in range(uses))]
+        data = {"a.py": "\n".join(lines).encode(), "b.py": b"a = 1\n"}
+        project, read = Project(data.__contains__, data.__getitem__), list[str]()
+        text = project.text
+        monkeypatch.setattr(project, "text", lambda path: (read.append(path), text(path))[1])
+        assert len(uses_for(list(data), project, [releases("0.16.0", "0.19.2")])[0].affected) == uses
+        return read.count("b.py")
+
+    assert times_read(2) == times_read(20)

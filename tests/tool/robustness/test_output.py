@@ -23,15 +23,13 @@ PATCH = f"{IMPORT}GPTModel.forward = print\n"
 # One that `migrate` writes to.
 WRITTEN = """from megatron.core.models.gpt.gpt_model import GPTModel
 
+from heads import LinearForLastLayer
 
-def double(model: GPTModel):
-    original = model.decoder.forward
 
-    def doubled(*args, **kwargs):
-        out = original(*args, **kwargs)
-        return out * 2  # %s
-
-    model.decoder.forward = doubled
+def critic(config, spec):
+    model = GPTModel(config=config, transformer_layer_spec=spec, vocab_size=64, max_sequence_length=16)
+    model.output_layer = LinearForLastLayer(input_size=config.hidden_size, output_size=1)  # %s
+    return model
 """
 TITLE = "\x1b]0;owned\x07"  # sets the title of a terminal
 CLEAR = "\x1b[2J"
@@ -192,14 +190,14 @@ class TestReaders:
     )
     def test_migrate_has_migrated(self, style: str, reader: str, many: Path) -> None:
         assert self.shell(f"unpatch migrate --unsafe-fixes --output-format {style} | {reader}", many)[0] == CLEAN
-        assert "register_forward_hook" in (many / "w.py").read_text()
+        assert "add_value_head" in (many / "w.py").read_text()
         assert self.shell(f"unpatch undo | {reader}", many)[0] == CLEAN
-        assert "register_forward_hook" not in (many / "w.py").read_text()
+        assert "add_value_head" not in (many / "w.py").read_text()
 
     def test_a_closed_output(self, many: Path) -> None:
         assert self.shell("unpatch check >&- 2>&- <&-", many)[0] == FINDINGS
         assert self.shell("unpatch migrate --unsafe-fixes >&- 2>&-", many)[0] == CLEAN
-        assert (many / "w.py").read_text().count("register_forward_hook") == 1
+        assert (many / "w.py").read_text().count("import add_value_head") == 1
         assert self.shell("unpatch undo >&-", many)[0] == CLEAN
         assert (many / "w.py").read_text() == WRITTEN % "a"
 

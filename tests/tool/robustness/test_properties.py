@@ -30,10 +30,12 @@ LINES = [
     "model.output_layer.forward = fast.__get__(model.output_layer)",
     "model.output_layer = ValueHead(8)",
     "setattr(mc.transformer.mlp.MLP, 'forward', fast)",
+    "type(model).state_dict = fast",
     "for layer in model.mtp.layers: layer._get_embeddings = fast",
     "sys.modules['megatron.core.fusions.fused_softmax'] = types.ModuleType('x')",
     "utils.__dict__['get_model_type'] = fast",
     "register_patch('megatron.core.transformer.mlp.MLP.__init__', fast)",
+    "exec(inspect.getsource(mpu.initialize_model_parallel).replace('a', 'b'))",
     "mock.patch('megatron.core.utils.get_attr_wrapped_model')",
     "model.build_schedule_plan(1, 2, 3).post_process.forward_impl = fast",
     "GPTModel.forward = original",
@@ -58,7 +60,7 @@ def scan_bytes(data: bytes, name: str = "module.py") -> Report:
     """Scan one file as it is; an exception would end the test."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, name).write_bytes(data)
-        return scan([Path(folder, name)], ScanOptions(selection=EVERYTHING))
+        return scan([Path(folder, name)], ScanOptions(selection=EVERYTHING, jobs=1))
 
 
 def facts(lines: list[str]) -> Facts:
@@ -71,15 +73,17 @@ def facts(lines: list[str]) -> Facts:
 def expected() -> Facts:
     """The findings of the lines as they stand."""
     found = facts(LINES)
-    assert len(found) == 12
+    assert len(found) == 14
     assert {shape for _, _, shape, _ in found} >= {
         "class-attr",
         "module-attr",
         "instance-attr",
         "setattr",
+        "class-of-instance",
         "submodule",
         "sys-modules",
         "string-target",
+        "source-rewrite",
         "mock",
     }
     return found

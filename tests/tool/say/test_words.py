@@ -21,6 +21,7 @@ WORDS = {
     Outcome.VALUE_MOVED: ("", ("2", "mask", "bias")),
     Outcome.DEFAULT_CHANGED: ("", ("ignore_virtual", "False", "True")),
     Outcome.CALLED_ELSEWHERE: (f"{GPT}.routing", ()),
+    Outcome.BRANCH_TURNED: ("", ("True",)),
     Outcome.STOPPED: (f"{ROUTER}.forward", ()),
     Outcome.CLASS_ASKED: (f"{GPT}.forward", ()),
 }
@@ -84,9 +85,8 @@ def test_the_mark_in_a_table(kinds: tuple[Outcome, ...], mark: str) -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_each_reason_has_one_sentence(reason: Reason) -> None:
-    words = {"way": "set `config.flag`", "rule": "MCU801", "guard": "line 3 leaves before it", "live": "<=0.16.1"}
-    said = verdicts.sentence(Verdict(Fate.STAYS, reason, "row", f"{ROUTER}.routing"), words)
-    assert said[0].isupper() or said[0] == "`"
+    said = verdicts.sentence(Verdict(Fate.STAYS, reason, "row", f"{ROUTER}.routing"), "set `config.flag`")
+    assert said[0].isupper()
     assert said.endswith(".")
     assert "{" not in said
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from checking import write_files
-from command import CLEAN, unpatch
+from command import ERROR, unpatch
 from repository import Repository
 
 from mcore_unpatch.stacks.stacks import Stacks
@@ -16,6 +16,92 @@ def found(folder: Path, files: dict[str, str]) -> dict[str, str]:
     """The stacks of a repository by name, and where each is said first."""
     write_files(folder, files)
     return {stack.name: stack.place for stack in Stacks(folder).all}
+
+
+CLONE_AND_CHECK_OUT = f"""\
+FROM x
+ARG C=1dcf0dafa884ad52ffb243625717a3471643e087
+RUN git clone {LM} --recursive && \\
+    cd Megatron-LM && git checkout ${{C}} && pip install -e .
+"""
+FETCH_AND_CHECK_OUT = f"""\
+FROM x
+RUN git clone {LM} /opt/src/Megatron-LM \\
+  && cd /opt/src/Megatron-LM \\
+  && git fetch --depth 1 origin 71e418ea && git checkout FETCH_HEAD
+"""
+BESIDE_ANOTHER = f"""\
+FROM x
+RUN cd M && git checkout f2b0977e && cd .. && \\
+ git clone --depth 1 --branch core_r0.16.0 {LM}
+"""
+A_FORK = """\
+FROM x
+ARG R=radixark/Megatron-LM
+ARG B=miles-main
+ARG C=""
+RUN git clone https://github.com/${R}.git -b ${B} M && cd M && \\
+    if [ -n "$C" ]; then git checkout -f ${C}; fi
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "stacks"),
+    [
+        (f"FROM x\nARG V=core_v0.18.0\nRUN pip install --no-deps git+{LM}@${{V}}\n", {"0.18.0": 3}),
+        (f"ARG V=core_v0.18.0\nFROM x AS base\nARG V\nRUN pip install git+{LM}@$V\n", {"0.18.0": 4}),
+        (f"FROM x AS base\nENV V=core_v0.17.0\nFROM base\nRUN pip install git+{LM}@${{V}}\n", {"0.17.0": 4}),
+        (f"FROM x AS a\nARG V=core_v0.17.0\nFROM y\nARG V=core_v0.16.0\nRUN pip install git+{LM}@$V\n", {"0.16.0": 5}),
+        ("FROM x\nRUN pip install a \\\n    b==1 \\\n    megatron-core==0.18.0 \\\n    c\n", {"0.18.0": 4}),
+        ("FROM x\nRUN pip install https://x/megatron_core-0.12.2-cp310-cp310-linux_x86_64.whl\n", {"0.12.2": 2}),
+        (
+            f"FROM x\nRUN git clone {LM} a/b && git -C a/b checkout core_v0.16.1 && cd TE && git checkout v2\n",
+            {"0.16.1": 2},
+        ),
+        (f"FROM x\nRUN git clone {LM}\n", {"main": 2}),
+        (BESIDE_ANOTHER, {"core_r0.16.0": 3}),
+        (CLONE_AND_CHECK_OUT, {"1dcf0daf": 4}),
+        (FETCH_AND_CHECK_OUT, {"71e418ea": 4}),
+        (A_FORK, {"radixark/Megatron-LM@miles-main": 5}),
+        ("FROM x\n# RUN pip install megatron-core==0.12.0\nRUN echo hi\n", {}),
+        ("FROM x\nRUN echo 'needs megatron-core==0.12.0'\n", {}),
+    ],
+)
+def test_a_dockerfile(tmp_path: Path, text: str, stacks: dict[str, int]) -> None:
+    assert found(tmp_path, {"Dockerfile": text}) == {name: f"Dockerfile:{line}" for name, line in stacks.items()}
+
+
+@pytest.mark.parametrize("asked", [f"git+{LM}@${{V}}", "megatron-core==$V", "'megatron_core[dev]==${V}'"])
+def test_a_variable_that_nobody_sets_is_said(tmp_path: Path, asked: str) -> None:
+    assert found(tmp_path, {"Dockerfile": f"FROM x\nARG V\nRUN pip install {asked}\n"}) == {}
+    (note,) = Stacks(tmp_path).found.notes
+    assert note == "Dockerfile:3: V has no value here, so which Megatron is installed is not known."
+
+
+ONE_OF_TWO = f"""\
+local b="core_r0.13.0"
+[ $new -eq 1 ] && b="core_r0.17.0"
+clone_it DIR "$V/Megatron-LM" {LM} -b "$b"
+"""
+ON_SEVERAL_LINES = f"""\
+export C="3714d81d418c9f1bca4594fc35f9e8289f652862"
+git clone {LM}
+cd $BASE/Megatron-LM && git checkout $C
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "stacks"),
+    [
+        (ONE_OF_TWO, {"core_r0.13.0", "core_r0.17.0"}),
+        (ON_SEVERAL_LINES, {"3714d81d"}),
+        (f"V=${{V:-core_v0.16.1}}\npip3 install git+{LM}@$V\n", {"0.16.1"}),
+        ("cd /opt/Megatron-LM && git checkout -f some-branch-of-ours\n", set()),
+        (f"[ -d M ] || git clone {LM} -b dev && (cd Megatron-LM; git checkout 23e092f4)\n", {"23e092f4"}),
+    ],
+)
+def test_a_script(tmp_path: Path, text: str, stacks: set[str]) -> None:
+    assert set(found(tmp_path, {"scripts/install.sh": text})) == stacks
 
 
 WORKFLOW = f"""\
@@ -81,10 +167,10 @@ class TestSubmodules:
         self.gitlink(repository, "third_party/Megatron-LM", "ab" * 20)
         (repository.path / "third_party/Megatron-LM/megatron/core").mkdir(parents=True)
         result = unpatch("upgrade", cwd=repository.path)
-        assert result.code == CLEAN
+        assert result.code == ERROR
         said = " ".join(result.err.split())
-        assert "note: abababab (.gitmodules:1) is judged as 0.19.2: not among the commits" in said
-        assert "pass its source, which is here: --from third_party/Megatron-LM" in said
+        assert "error: The release of abababab (.gitmodules:1) is not known (" in said
+        assert said.endswith("pass its source, which is here: --from third_party/Megatron-LM")
 
     def test_without_a_commit(self, repository: Repository) -> None:
         repository.commit({".gitmodules": self.modules("Megatron-LM", "Megatron-LM")})

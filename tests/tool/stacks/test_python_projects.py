@@ -3,11 +3,20 @@
 from pathlib import Path
 
 import pytest
-from checking import Source, write_files
+from checking import Source, scan_source, write_files
 
 from mcore_unpatch.stacks.stacks import Stacks
 
 # A copy of `_postprocess` as it was in 0.16: 0.17 passes `is_spec_decode`, 0.18 also `padding_mask`.
+OLD_POSTPROCESS = """\
+from megatron.core.models.gpt import GPTModel
+def postprocess(self, hidden_states, input_ids, position_ids, labels, rotary_pos_emb, rotary_pos_cos, rotary_pos_sin,
+                mtp_in_postprocess=None, loss_mask=None, decoder_input=None, attention_mask=None,
+                inference_params=None, packed_seq_params=None, sequence_len_offset=None, runtime_gather_output=None,
+                extra_block_kwargs=None, inference_context=None):
+    return log_probs(hidden_states)
+GPTModel._postprocess = postprocess
+"""
 LM = "https://github.com/NVIDIA/Megatron-LM"
 NEWEST = "0.19", "the newest known, no project file names a release"
 
@@ -36,10 +45,20 @@ def poetry(text: str) -> dict[str, str]:
     ("files", "releases", "why"),
     [
         (requires("megatron-core==0.16.1"), "0.16.1", "pyproject.toml:2"),
+        (requires("megatron-core==0.17.0"), "0.17.0", "pyproject.toml:2"),
+        (requires("megatron-core == 0.18.0rc1"), "0.18.0", None),
+        (requires("megatron-core == 0.18rc1"), "0.18.0", None),
         (requires("megatron-core==0.18.0.dev0"), "0.17.1 0.18.0", None),
         (requires("megatron-core==0.18.1"), "0.18.0 0.18.2", None),
+        (requires("megatron_core~=0.17.0"), "0.17.0 0.17.1", None),
         (requires("megatron-core[dev]>=0.17,<0.18 ; python_version > '3.11'"), "0.17.0 0.17.1", None),
+        (requires("megatron-core>=0.13,<0.17"), "0.13.0 0.16.1", None),
+        (requires("megatron-core==0.20.1"), "0.20.1", None),
         (requires("megatron-core==0.11.0"), "0.12.0", None),
+        (requires("megatron-core >= 0.15"), "0.15.0 0.19.2", None),
+        (requires("megatron-core<0.18"), "0.17.1", None),
+        (requires("megatron-core!=0.19.*"), "0.18.2", None),
+        (requires("megatron-core>=0.16,!=0.16.*"), "0.17.0 0.19.2", None),
         (requires("megatron-core"), *NEWEST),
         (requires("megatron-core-extras==0.12"), *NEWEST),
         (requires("megatron-core @ git+https://github.com/NVIDIA/Megatron-LM.git@core_v0.18.0"), "0.18.0", None),
@@ -50,15 +69,19 @@ def poetry(text: str) -> dict[str, str]:
         (poetry("'0.16.1'"), "0.16.1", None),
         (poetry("'*'"), *NEWEST),
         (poetry("{ version = '>=0.15', optional = true }"), "0.15.0 0.19.2", None),
+        (poetry("{ git = 'https://github.com/NVIDIA/Megatron-LM', tag = 'core_v0.16.1' }"), "0.16.1", None),
         ({"pyproject.toml": "[dependency-groups]\ngpu = ['megatron-core==0.17.1']\n"}, "0.17.1", None),
         ({"pyproject.toml": "[project.optional-dependencies]\ngpu = ['megatron-core==0.17.1']\n"}, "0.17.1", None),
         ({"pyproject.toml": "[tool.uv]\noverride-dependencies = ['megatron-core==0.17.1']\n"}, "0.17.1", None),
         ({"pyproject.toml": "[project]\ndescription = 'For megatron-core==0.12'\n"}, *NEWEST),
+        ({"pyproject.toml": "# megatron-core==0.12\n"}, *NEWEST),
         ({"requirements.txt": "torch\nmegatron-core[dev]==0.17.1  # pinned\n"}, "0.17.1", "requirements.txt:2"),
         ({"requirements.txt": "# megatron-core==0.1 was bad\nmegatron-core\n"}, *NEWEST),
+        ({"constraints.txt": "megatron-core==0.16.0\n"}, "0.16.0", None),
         ({"requirements/gpu.txt": "megatron-core==0.17.1\n"}, "0.17.1", "requirements/gpu.txt:1"),
         ({"requirements.txt": "-e git+https://github.com/NVIDIA/Megatron-LM.git@core_v0.16.0#egg=x\n"}, "0.16.0", None),
         ({"setup.py": "import x\nx.setup(install_requires=['megatron-core==0.16.1'])\n"}, "0.16.1", "setup.py:2"),
+        ({"setup.cfg": "[options]\ninstall_requires =\n    megatron-core==0.16.1\n"}, "0.16.1", None),
         ({"environment.yml": "dependencies:\n  - pip:\n    - megatron-core==0.12.1\n"}, "0.12.1", "environment.yml:3"),
         (
             {"uv.lock": '[[package]]\nname = "megatron-core"\nversion = "0.19.0+71e418ea7"\nsource = { git = '
@@ -69,12 +92,20 @@ def poetry(text: str) -> dict[str, str]:
         ({"requirements.txt": "megatron-core==0.18.0+0123456\n"}, "0.18.0", None),
         ({"uv.lock": 'name = "megatron-core"\nversion = "0.18.0"\nrequires-dist = ["torch"]\n'}, *NEWEST),
         ({"poetry.lock": '[[package]]\nname = "megatron-core"\nversion = "0.16.0"\noptional = true\n'}, "0.16.0", None),
+        ({"poetry.lock": '[[package]]\nname = "megatron-core-x"\nversion = "0.16.0"\n'}, *NEWEST),
         ({"Pipfile.lock": '{"default": {\n  "megatron-core": {\n   "version": "==0.17.0"\n  }\n}}\n'}, "0.17.0", None),
     ],
 )  # fmt: skip
 def test_read_from(tmp_path: Path, files: dict[str, str], releases: str, why: str | None) -> None:
     found = judged(tmp_path, files)
     assert found == (releases, why or found[1])
+
+
+@pytest.mark.parametrize(("release", "names"), [("0.16", ""), ("0.17", "is_spec_decode"), ("0.19", "padding_mask")])
+def test_what_breaks_is_told_for_that_release(release: str, names: str) -> None:
+    report = scan_source({**requires(f"megatron-core=={release}.0"), "patches.py": OLD_POSTPROCESS})
+    assert names in report.findings[0].message
+    assert ("padding_mask" in report.findings[0].message) == (release == "0.19")
 
 
 def test_of_several_files_the_pin_counts(tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
 """One Megatron by each of its names: what it is called, the releases that are judged for, in words, and how sure."""
 
+import ast
+
 import pytest
 
+from mcore_unpatch.judge.changed import _is_same
+from mcore_unpatch.library.syntax import annotated, default_text
 from mcore_unpatch.stacks.revision import Revision, of_specifiers
 
 # Certain, a range, to be settled by the user.
@@ -39,3 +43,47 @@ def row(revision: Revision | None) -> Row | None:
 )
 def test_a_requirement(text: str, expected: Row | None) -> None:
     assert row(of_specifiers(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "same"),
+    [
+        ("0", "0.0", True),
+        ("1", "2", False),
+        ("True", "1", False),
+        ("None", "None", True),
+        ("None", "0", False),
+        ("'a'", "'b'", False),
+        ("", "1", True),
+        ("1", "", True),
+    ],
+)
+def test_two_defaults_of_one_value(was: str, now: str, same: bool) -> None:
+    assert _is_same(was, now) is same
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("1", "=1"), ("None", "=None"), ("'name'", "='name'"), ("'two words'", "="), ("b'x'", "="), ("f()", "=")],
+)
+def test_a_default_as_a_parameter_list_shows_it(text: str, shown: str) -> None:
+    assert default_text(ast.parse(text, mode="eval").body) == shown
+    assert default_text(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a.B", ["a.B"]),
+        ("A | None", ["A"]),
+        ("'A | B'", ["A", "B"]),
+        ("'not ('", []),
+        ("Optional[A]", ["A"]),
+        ("typing.Union[A, b.C]", ["A", "b.C"]),
+        ("Other[A]", ["Other"]),
+        ("1", []),
+    ],
+)
+def test_the_classes_that_an_annotation_names(text: str, names: list[str]) -> None:
+    assert annotated(ast.parse(text, mode="eval").body) == names
+    assert annotated(None) == []

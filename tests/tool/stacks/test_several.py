@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from checking import write_files
 from command import CLEAN, ERROR, Result, unpatch
+from stacks.test_python_projects import OLD_POSTPROCESS
 
 from mcore_unpatch.stacks.revision import Judged, Revision, Stack
 
@@ -48,7 +49,7 @@ def top(tmp_path: Path) -> Path:
 
 
 def migrate(top: Path, *options: str) -> Result:
-    return unpatch("migrate", "--allow-no-vcs", *options, cwd=top)
+    return unpatch("migrate", "--allow-no-vcs", "--jobs=1", *options, cwd=top)
 
 
 def said(result: Result) -> str:
@@ -57,6 +58,11 @@ def said(result: Result) -> str:
 
 class TestMigrate:
     """As on veRL: the shim would end in an ImportError on the Megatron that the NPU images install."""
+
+    def test_a_range_that_allows_older_ones_leads_nowhere(self, top: Path) -> None:
+        allowed = CUDA["pyproject.toml"].replace("==0.18.0", ">=0.15,<0.19")
+        write_files(top, {"pyproject.toml": allowed})
+        assert "leaves that one out" not in said(migrate(top))
 
     @pytest.mark.parametrize("stack", ["0.18.0", "pyproject.toml"])
     def test_one_stack_by_name_or_by_file(self, top: Path, stack: str) -> None:
@@ -91,7 +97,7 @@ class TestMigrate:
     ) -> None:
         write_files(tmp_path, {**files, "a.py": DEAD})
         [finding] = json.loads(unpatch("scan", "--output-format=json", cwd=tmp_path).out)["findings"]
-        assert (finding["verdict"] == "goes") == goes
+        assert (finding["verdict"] == "delete") == goes
         assert migrate(tmp_path).code == CLEAN
         assert ((tmp_path / "a.py").read_text() != DEAD) == goes
 
@@ -99,13 +105,48 @@ class TestMigrate:
 class TestScan:
     """One line where the stacks agree, one for each that differs."""
 
+    def test_pages_and_services_are_told_too(self, top: Path) -> None:
+        write_files(top, {"patches.py": OLD_POSTPROCESS})
+        sarif = unpatch("scan", "--jobs=1", "--output-format=sarif", cwd=top).json["runs"][0]["results"]
+        (result,) = (
+            one for one in sarif if one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "patches.py"
+        )
+        assert ". On 0.18.0: breaks, so " in result["message"]["text"]
+        assert len(result["properties"]["stacks"]) == 2
+        assert "On core_r0.16.0: " in unpatch("scan", "--jobs=1", "--output-format=html", cwd=top).out
+
     def test_of_a_commit_it_depends_where_its_neighbours_differ(self, tmp_path: Path) -> None:
         pin = {"requirements.txt": "git+https://github.com/NVIDIA/Megatron-LM@71e418ea\n"}
         write_files(tmp_path, {**pin, "a.py": LAYER_NUMBER})
         (finding,) = unpatch("scan", "--output-format=json", cwd=tmp_path).json["findings"]
-        assert finding["verdict"] == "stays"  # 0.18.0 needs it, 0.19.0 does not
+        assert finding["verdict"] == "keep"  # 0.18.0 needs it, 0.19.0 does not
         (one,) = finding["stacks"]
-        assert (one["stacks"], one["verdict"]) == (["71e418ea"], "stays")
+        assert one["outcome"].startswith("depends on the commit: on 0.18.0 it runs (keep), on 0.19.0 it runs (delete)")
+        assert "CLONE@COMMIT" in one["outcome"]
+
+
+class TestUpgrade:
+    """Never a release with itself, and from every stack."""
+
+    def test_from_each_stack(self, top: Path) -> None:
+        write_files(top, {"a.py": OLD_POSTPROCESS})
+        data = unpatch("upgrade", "--to=0.18.2", "--output-format=json", "a.py", cwd=top).json
+        assert data["steps"] == [{"from": "0.16.1", "to": "0.18.2"}, {"from": "0.18.0", "to": "0.18.2"}]
+        assert data["counts"]["breaks"] == 1
+
+    @pytest.mark.parametrize(
+        "options", [("--from=0.19.2",), ("--from=0.19", "--to=0.19.2"), ("--from=core_v0.16.1", "--to=0.16.1")]
+    )
+    def test_a_release_with_itself_is_refused(self, tmp_path: Path, options: tuple[str, ...]) -> None:
+        result = unpatch("upgrade", *options, cwd=tmp_path)
+        assert result.code == ERROR
+        assert "there is nothing to compare" in said(result)
+
+    def test_of_a_repository_that_is_up_to_date(self, tmp_path: Path) -> None:
+        write_files(tmp_path, {"requirements.txt": "megatron-core==0.19.2\n"})
+        result = unpatch("upgrade", cwd=tmp_path)
+        assert result.code == ERROR
+        assert "0.19.2 is what the repository runs" in said(result)
 
 
 @pytest.mark.parametrize("option", [("scan", "--target-mcore"), ("migrate", "--target-mcore"), ("upgrade", "--to")])
@@ -188,13 +229,13 @@ def test_what_a_vendored_megatron_says_all_commands_go_by(tmp_path: Path) -> Non
     write_files(tmp_path, {**VENDORED, "tool.py": PLAIN})
     for command in ("stacks", "scan"):
         assert f"Judged for megatron-core 0.12.0: {next(iter(VENDORED))}" in said(unpatch(command, cwd=tmp_path))
-    assert "judged as 0.12.0" in said(unpatch("upgrade", cwd=tmp_path))
+    assert "From megatron-core 0.12.0 to 0.19.2" in said(unpatch("upgrade", cwd=tmp_path))
 
 
 def test_what_a_nested_project_says_is_denied_by_no_command(tmp_path: Path) -> None:
     write_files(tmp_path, {**NESTED, "tool.py": PLAIN})
     assert "recipes/one/pyproject.toml:3 names one for its own folder" in said(unpatch("scan", cwd=tmp_path))
-    assert "You run 0.18.2." in said(unpatch("upgrade", cwd=tmp_path))
+    assert "From megatron-core 0.18.2 to 0.19.2" in said(unpatch("upgrade", cwd=tmp_path))
 
 
 def test_a_submodule_that_is_no_megatron_says_nothing(tmp_path: Path) -> None:
@@ -213,12 +254,28 @@ def test_the_line_names_four_and_counts_the_others(number: int, rest: str) -> No
     )
 
 
-@pytest.mark.parametrize("runs", [["0.12.0"], ["0.8.0"], ["0.8.0", "0.18.0"]])
-def test_the_oldest_known_release_speaks_for_older_ones(runs: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("runs", "may"),
+    [(["0.12.0"], False), (["0.8.0"], True), (["0.8.0", "0.12.0"], False), (["0.8.0", "0.18.0"], False)],
+)
+def test_what_breaks_where_a_release_speaks_for_an_older_one_may_break(
+    runs: list[str], may: bool, tmp_path: Path
+) -> None:
     patch = "from megatron.core.models.T5 import T5Model\ndef ours(self, ids): ...\nT5Model.forward = ours\n"
     files = {f"docker/{version}/requirements.txt": f"megatron-core=={version}\n" for version in runs}
     write_files(tmp_path, {**files, "a.py": patch})
     report = unpatch("scan", "--output-format", "json", cwd=tmp_path).json
     [finding], [judged] = report["findings"], report["judged"]
-    assert "TypeError: " in finding["message"]
+    assert "TypeError on megatron-core" in finding["message"]
+    assert ("what runs here is older than 0.12.0, and may do so or not" in finding["message"]) == may
     assert ("older than 0.12.0, the oldest known, judged as 0.12.0" in judged["why"]) == ("0.8.0" in runs)
+
+
+@pytest.mark.parametrize(("known", "may"), [({}, True), (CUDA, False)])
+def test_what_breaks_where_nobody_knows_what_runs_may_break(known: dict[str, str], may: bool, tmp_path: Path) -> None:
+    patch = "from megatron.core.models.T5 import T5Model\ndef ours(self, ids): ...\nT5Model.forward = ours\n"
+    write_files(tmp_path, {**FORK, **known, "a.py": patch})
+    [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert "TypeError on megatron-core" in finding["message"]
+    runs = "what runs here is we/Megatron-LM@ours, which is not known, and may do so or not"
+    assert (runs in finding["message"]) == may

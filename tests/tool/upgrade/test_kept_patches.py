@@ -33,6 +33,11 @@ def test_a_pinned_patch_is_not_denied(repository: Path) -> None:
     assert unpatch("check", cwd=repository).out == "No unpinned patch of Megatron Core found; 1 file scanned.\n"
 
 
+def test_what_is_not_pinned_is_counted(repository: Path) -> None:
+    write_files(repository, {"more.py": "import megatron.core\nmegatron.core.mpu = megatron.core.parallel_state\n"})
+    assert "Not pinned: 1 patch. A baseline accepts it until it is gone." in unpatch("pin", cwd=repository).out
+
+
 def test_a_pin_of_a_name_that_upstream_removed_keeps_its_sentence(repository: Path) -> None:
     gone = (repository / "patches.py").read_text().replace("_preprocess", "no_such_method")
     (repository / "patches.py").write_text(gone)

@@ -1,5 +1,6 @@
 """Names of Megatron that no release has, and uses that are wrong on the release in use: none of them is silent."""
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,13 @@ CLASS = """
     buffer.ParamAndGradBuffer.start_grad_sync = start_grad_sync
 """
 MODULE = "from megatron.core.transformer.lora_adapter import LoraAdapter\n"
+VALUE = """
+    import megatron.training.utils
+
+    megatron.training.utils.ALL_MODULE_WRAPPER_CLASSNAMES = tuple(
+        list(megatron.training.utils.ALL_MODULE_WRAPPER_CLASSNAMES) + [int]
+    )
+"""
 ADDED = """
     from megatron.core.transformer.moe import moe_utils
 
@@ -37,29 +45,48 @@ WRONG = """
 """
 
 
-@pytest.mark.parametrize(("source", "error", "name"), [
-    (CLASS, "AttributeError", "ParamAndGradBuffer"),
-    (MODULE, "ModuleNotFoundError", "LoraAdapter"),
+@pytest.mark.parametrize(("source", "old", "error", "name"), [
+    (CLASS, "0.18.2", "AttributeError", "param_and_grad_buffer.ParamAndGradBuffer"),
+    (MODULE, "0.18.2", "ModuleNotFoundError", "lora_adapter.LoraAdapter"),
+    (VALUE, "0.18.2", "AttributeError", "utils.ALL_MODULE_WRAPPER_CLASSNAMES"),
+    (VALUE, "0.12.1", "AttributeError", "utils.ALL_MODULE_WRAPPER_CLASSNAMES"),
 ])  # fmt: skip
-def test_a_name_that_no_release_has_raises(tmp_path: Path, source: str, error: str, name: str) -> None:
+def test_a_name_that_no_release_has_raises(tmp_path: Path, source: str, old: str, error: str, name: str) -> None:
     write_files(tmp_path, source)
-    result = unpatch("upgrade", "--from", "0.18.2", "--check", cwd=tmp_path)
+    result = unpatch("upgrade", "--from", old, "--check", cwd=tmp_path)
     said = " ".join(result.out.split())
-    assert (result.code, "Raises on 0.19.2 (1)" in said) == (FINDINGS, True)
-    assert f"when the file is imported 0.19.2 {error}: `{name}` is gone." in said
+    assert (result.code, "harmless" in said, "Will raise (1)" in said) == (FINDINGS, False, True)
+    lacks = "is not in megatron-core 0.19.2" if source == VALUE else "is in no release of megatron-core since 0.12"
+    assert f"{error} when the file is imported `{name}` {lacks}" in said
 
 
 @pytest.mark.parametrize("files", [{"a.py": ADDED}, {"a.py": MODULE, "megatron.patch": BROUGHT}])
 def test_what_the_repository_brings_itself_does_not_raise(tmp_path: Path, files: dict[str, str]) -> None:
     write_files(tmp_path, files)
-    assert "Raises" not in unpatch("upgrade", "--from", "0.18.2", cwd=tmp_path).out
+    assert "Will raise" not in unpatch("upgrade", "--from", "0.18.2", cwd=tmp_path).out
 
 
-def test_what_fits_neither_release_is_told_with_both(tmp_path: Path) -> None:
+def test_what_fits_neither_release_is_listed(tmp_path: Path) -> None:
     write_files(tmp_path, WRONG)
-    out = " ".join(unpatch("upgrade", "--from", "0.18.2", cwd=tmp_path).out.split())
-    assert "Raises on what you run today (1) patches.py:5 nothing here calls main 0.18.2, 0.19.2 TypeError" in out
-    assert "passes `no_such_argument`, which is in no release; a fork may have it" in out
+    result = unpatch("upgrade", "--from", "0.18.2", "--check", cwd=tmp_path)
+    out = " ".join(result.out.split())
+    assert (
+        "Fits neither release: never run, or run on another Megatron (1) patches.py:5 TypeError when `main` is called"
+        in out
+    )
+    assert out.endswith("before the move to megatron-core 0.19.2; 1 place fits neither release.")
+    assert result.code == 0
+    for style in ("github",):
+        assert "patches.py" not in unpatch("upgrade", "--from", "0.18.2", "--output-format", style, cwd=tmp_path).out
+    told = unpatch("upgrade", "--from", "0.18.2", "--output-format", "json", cwd=tmp_path).json
+    assert ([use["line"] for use in told["fits_neither"]], told["uses"]) == ([5], [])
+
+
+def test_what_fits_neither_release_is_listed_once_where_a_patch_brings_it(tmp_path: Path) -> None:
+    patch = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = lambda *args, **more: main()\n"
+    write_files(tmp_path, textwrap.dedent(WRONG) + patch)
+    out = unpatch("upgrade", "--from", "0.18.2", "--all", cwd=tmp_path).out
+    assert (out.count("no_such_argument"), "Not urgent" in out) == (1, False)
 
 
 BETWEEN = (
@@ -71,5 +98,6 @@ def test_a_name_that_came_after_the_release_in_use_and_went_raises(tmp_path: Pat
     """What runs the file is a fork, or a newer Megatron than the repository says."""
     write_files(tmp_path, BETWEEN)
     out = " ".join(unpatch("upgrade", "--from", "0.15.0", cwd=tmp_path).out.split())
-    assert "patches.py:1 when the file is imported 0.15.0, 0.19.2 ImportError" in out
-    assert "is gone since 0.19.0" in out
+    assert "Will raise (1) patches.py:1 ImportError when the file is imported" in out
+    assert "does not exist after megatron-core 0.18.2; 0.15.0 does not have it yet" in out
+    assert "1 place needs work" in out

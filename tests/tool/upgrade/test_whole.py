@@ -47,39 +47,35 @@ class Mine(GPTModel):
 FILES = {"a.py": A, "b.py": B, "tests/test_b.py": B, "requirements.txt": "megatron-core==0.16.1\n"}
 SAID = {
     "upgrade --to 0.19 --all .": """\
-2 patches and 10 uses of Megatron Core, on the way to 0.19.2
-You run 0.16.1.
+From megatron-core 0.16.1 to 0.19.2
 
-                                                      next
-patch                                        0.16.1   0.19.2   Hybrid
-a.py:12  router.save_to_aux_losses_tracker   RAISES   RAISES   acts     stays
-b.py:8  GPTModel.forward                     ok       differs  dead     stays
-Hybrid: what a patch does when the model is a HybridModel. acts 1, dead 1.
-  b.py:8  GPTModel.forward does nothing: HybridModel has methods and imports of
-      its own.
+Will raise (2)
+  a.py:5  ImportError when the file is imported
+      `utils.get_thd_batch_on_this_cp_rank` does not exist after megatron-core
+      0.17.1
+  a.py:16,17  AttributeError when `clean` is called
+      `MTPLossLoggingHelper.clean_loss_in_tracker` does not exist after
+      megatron-core 0.18.2
+      -> `MTPLossLoggingHelper.clean_metrics_in_tracker` is the closest match
 
-Raises on what you run today (1)
-  a.py:12  when it is called  0.16.1
-      TypeError: `TopKRouter.attach_and_log_load_balancing_loss` passes
-      `reduce_group`, `reduce_group_has_dp`, and the replacement does not fit.
+Numbers may change (3)
+  a.py:12  patch of router.save_to_aux_losses_tracker
+      `save_to_aux_losses_tracker` does not exist after megatron-core 0.17.1, so
+      no code of Megatron calls the replacement; `TopKRouter.apply_z_loss` of
+      0.16.1 uses it: it stops without an error; it is now
+      `megatron.core.transformer.moe.moe_utils.save_to_aux_losses_tracker`
+  b.py:8  patch of GPTModel.forward
+      body changed; the replacement does not call the original, so it does not
+      have that change
+  tests/test_b.py:8  patch of GPTModel.forward
+      body changed; the replacement does not call the original, so it does not
+      have that change
 
-Raises on 0.19.2 (2)
-  a.py:5  when the file is imported  0.19.2
-      ImportError: `utils.get_thd_batch_on_this_cp_rank` is gone since 0.18.0.
-  a.py:16,17  when it is called  0.19.2
-      AttributeError: `MTPLossLoggingHelper.clean_loss_in_tracker` is gone since
-      0.19.0. It is now `MTPLossLoggingHelper.clean_metrics_in_tracker`.
-
-Numbers differ on 0.19.2 (2)
-  a.py:12  0.19.2
-      Nobody calls `router.save_to_aux_losses_tracker` any more;
-      `TopKRouter.apply_z_loss` did.
-  b.py:8  0.19.2
-      `GPTModel.forward` changed, and the replacement never calls it.
-
+Read: 12 uses of Megatron in 3 files and 3 patches (1 in tests).
+5 places need work before you can upgrade to megatron-core 0.19.2.
 """,
     "upgrade --matrix 0.16..0.19.2 .": """\
-Places that raise, seen from megatron-core 0.16.1
+Lines that raise, seen from megatron-core 0.16.1
 
   0.16.0       1  a.py:12
   0.16.1       1  in use, a.py:12
@@ -87,11 +83,12 @@ Places that raise, seen from megatron-core 0.16.1
   0.17.1       1  a.py:12
   0.18.0       1  a.py:5
   0.18.2       1  a.py:5
-  0.19.0       3  a.py:5, a.py:16, a.py:17
-  0.19.2       3  a.py:5, a.py:16, a.py:17
+  0.19.0       2  a.py:5, a.py:16
+  0.19.2       2  a.py:5, a.py:16
 
-No range to recommend: places raise on megatron-core 0.16.1, which is in use, or
-it is not in this range. Tests were left out.
+Read: 12 uses of Megatron in 3 files; tests are left out.
+No range to recommend: lines raise on megatron-core 0.16.1, which is in use, or
+it is not in this range.
 """,
     "stacks .": """\
 0.16.1  certain
@@ -120,13 +117,13 @@ def test_the_lock(folder: Path) -> None:
     text = lock.read_text()
     lock.unlink()
     assert told.out.startswith(
-        "unpatch.lock pins 2 names that 2 patches replace, for megatron-core 0.16.1; 0\nchanged."
+        "unpatch.lock pins 2 names that 3 patches replace, for megatron-core 0.16.1; 0\nchanged."
     )
     tables = [table.splitlines() for table in text.split("[[pin]]\n")[1:]]
     assert [[line.partition(" = ")[0] for line in table if line] for table in tables] == [
         ["name", "digest", "where"]
     ] * 2
     assert [(table[0], table[2]) for table in tables] == [
-        ('name = "megatron.core.models.gpt.gpt_model.GPTModel.forward"', 'where = ["b.py"]'),
+        ('name = "megatron.core.models.gpt.gpt_model.GPTModel.forward"', 'where = ["b.py", "tests/test_b.py"]'),
         ('name = "megatron.core.transformer.moe.router.save_to_aux_losses_tracker"', 'where = ["a.py"]'),
     ]

@@ -1,4 +1,4 @@
-"""Small programs that lead through conditions of patches, effects and codemods, and the facts that are told of each.
+"""Small programs that lead through the conditions of scanner, judge and codemods, and the facts that are told of each.
 
 They were chosen from 1,500 that people and a machine made: those that together take most of the branches that all take.
 """

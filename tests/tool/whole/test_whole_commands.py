@@ -73,48 +73,40 @@ def test_the_facts_of_a_scan(team: Path) -> None:
         unpatch("scan", "--output-format", "json", cwd=team).json, "findings", "rule", "verdict", "confidence"
     )
     assert found == [
-        ("patches/postprocess.patch:3", "MCU608", "stays", "certain"),
-        ("team/forward.py:1", "MCU701", "by hand", "certain"),
-        ("team/forward.py:2", "MCU702", "by hand", "certain"),
-        ("team/nothing.py:1", "MCU001", "goes", "certain"),
-        ("team/old.py:6", "MCU602", "stays", "certain"),
-        ("team/patches.py:12", "MCU101", "stays", "certain"),
-        ("team/patches.py:14", "MCU603", "stays", "certain"),
-        ("team/patches.py:22", "MCU602", "stays", "certain"),
-        ("team/postprocess.py:9", "MCU102", "stays", "certain"),
-        ("team/postprocess.py:9", "MCU001", "goes", "certain"),
-        ("team/value.py:6", "MCU501", "by hand", "certain"),
+        ("patches/postprocess.patch:3", "MCU608", "keep", "certain"),
+        ("team/forward.py:1", "MCU701", "steps", "certain"),
+        ("team/forward.py:2", "MCU702", "steps", "certain"),
+        ("team/nothing.py:1", "MCU001", "delete", "certain"),
+        ("team/patches.py:12", "MCU101", "keep", "certain"),
+        ("team/patches.py:14", "MCU603", "keep", "certain"),
+        ("team/patches.py:22", "MCU602", "keep", "certain"),
+        ("team/postprocess.py:9", "MCU102", "keep", "certain"),
+        ("team/postprocess.py:9", "MCU001", "delete", "certain"),
+        ("team/value.py:6", "MCU501", "steps", "certain"),
+        ("tests/test_team.py:10", "MCU601", "keep", "certain"),
     ]
 
 
 def test_the_facts_of_an_upgrade(team: Path) -> None:
     report = unpatch("upgrade", "--from", "0.16.1", "--to", "0.19.2", "--all", "--output-format", "json", cwd=team).json
-    marks = [(place, *told.values(), becomes) for place, told, becomes in facts(report, "patches", "marks", "becomes")]
-    assert marks == [
-        ("team/old.py:6", "-", "-", "goes"),
-        ("team/patches.py:12", "RAISES", "RAISES", "stays"),
-        ("team/patches.py:14", "RAISES", "RAISES", "stays"),
-        ("team/patches.py:22", "ok", "ok", "stays"),
-        ("team/postprocess.py:9", "ok", "RAISES", "stays"),
-        ("team/value.py:6", "ok", "ok", "by hand"),
+    assert facts(report, "patches", "urgency", "change") == [
+        ("team/patches.py:12", "breaks", "signature"),
+        ("team/postprocess.py:9", "breaks", "signature"),
+        ("tests/test_team.py:10", "breaks", "signature"),
+        ("patches/postprocess.patch:3", "different", "signature"),
+        ("team/patches.py:14", "different", "signature"),
+        ("team/value.py:6", "unnecessary", "unchanged"),
+        ("team/patches.py:22", "harmless", "unchanged"),
     ]
-    assert facts(report, "events", "group", "exception", "when") == [
+    assert facts(report, "uses", "kind", "exception", "when") == [
         ("team/moved.py:1", "raises", "ModuleNotFoundError", "import"),
         ("team/moved.py:4", "raises", "AttributeError", "import"),
-        ("team/patches.py:8", "today", "TypeError", "call"),
-        ("team/patches.py:12", "today", "TypeError", "call"),
-        ("team/patches.py:14", "today", "TypeError", "call"),
         ("team/postprocess.py:10", "raises", "AttributeError", "import"),
-        ("team/patches.py:12", "differs", "", "call"),
-        ("team/patches.py:14", "differs", "", "call"),
-        ("team/postprocess.py:9", "differs", "", "call"),
-        ("team/postprocess.py:9", "differs", "", "call"),
     ]
-    assert report["patch_files"] == ["patches/postprocess.patch"]
 
 
 def test_the_facts_of_a_migration(team: Path) -> None:
     arguments = ("--check", *TARGET.split(), *WHOLE, "--output-format", "json")
     report = unpatch("migrate", *arguments, cwd=team).json
     edits = [(edit["path"], edit["before"]["line"], edit["rule"]) for edit in report["edits"]]
-    assert edits == [("team/old.py", 3, "MCU602"), ("team/old.py", 4, "MCU602")]
+    assert edits == [("team/value.py", 1, "MCU501"), ("team/value.py", 6, "MCU501")]

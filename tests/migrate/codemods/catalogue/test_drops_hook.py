@@ -8,7 +8,6 @@ import pytest
 from planning import migrate
 
 from mcore_unpatch.editing.edits import Options
-from mcore_unpatch.editing.refusals import Left, Refusal
 
 HEAD = "import torch\nfrom megatron.core.models.gpt.gpt_model import GPTModel\n\n\n"
 HOOK = "output_processor=output_processor, output_processor_context=output_processor_context"
@@ -36,7 +35,7 @@ def test_what_a_model_says_of_its_own_method_stays_true() -> None:
         "class A(GPTModel):\n    def forward(self, input_ids):\n"
         '        """The forward of GPTModel, overridden."""\n        return self._postprocess(input_ids)\n'
     )
-    assert not migrate({"m.py": (HEAD + body).encode()}, Options(unsafe_fixes=True)).plan.left
+    assert not migrate({"m.py": (HEAD + body).encode()}, Options(unsafe_fixes=True)).plan.remarks
 
 
 TYPED = """{imports}
@@ -82,6 +81,16 @@ def test_types_are_imported_where_every_parameter_has_one() -> None:
     )
     some = body.replace("ids: int | None{}", "ids: int | None, mask{}")
     assert flat(made(some.format("", ""))) == some.format(f", {TAKEN}", f", {HOOK}")
+
+
+def test_the_steps_of_what_is_left_are_those_of_its_form() -> None:
+    older = Options(unsafe_fixes=True, pinned=lambda _: ((0, 12), (0, 19)))
+    ends = "class A(GPTModel):\n    def forward(self, ids):\n        return self._postprocess(ids)\n"
+    own = "\n    def _postprocess(self, ids):\n        return ids\n"
+    (passing,) = migrate({"m.py": (HEAD + ends).encode()}, older).plan.remarks
+    assert passing.text.endswith("2. Pass both on in the call on line 7: Megatron takes them since 0.18.")
+    first, second = migrate({"m.py": (HEAD + ends + own).encode()}, older).plan.remarks
+    assert all(one.text.endswith("if there is one, where the output is made.") for one in (first, second))
 
 
 HELD = (
@@ -146,7 +155,7 @@ def test_a_patch_that_stays_below_would_drop_it() -> None:
     patch = "\n\ndef ours(self, hidden, **kwargs):\n    return hidden\n\n\nGPTModel._postprocess = ours\n"
     done = migrate({"m.py": (HEAD + body).encode(), "p.py": (HEAD + patch).encode()}, Options(unsafe_fixes=True))
     assert done.files["m.py"].decode() == HEAD + body
-    assert Left(Refusal.BELOW, "p.py:11") in done.plan.left.values()
+    assert any("stays patched in p.py" in remark.text for remark in done.plan.remarks)
 
 
 def test_what_names_the_hook_needs_a_release_that_has_it() -> None:
@@ -155,11 +164,12 @@ def test_what_names_the_hook_needs_a_release_that_has_it() -> None:
     assert (plan.requirement, plan.dependency) == ("megatron-core>=0.18", None)
 
 
-def test_a_model_of_the_repository_that_takes_it_gets_it() -> None:
+@pytest.mark.parametrize("taken", [f", {TAKEN}", ""], ids=["takes it", "will take it"])
+def test_a_model_of_the_repository_that_takes_it_gets_it(taken: str) -> None:
     model = "class Mine(GPTModel):\n    def forward(self, ids, labels=None{}):\n        return super().forward(ids{})\n"
     wanted = model.format(f", {TAKEN}", f", {HOOK}")
     files = {
-        "pkg/mine.py": (HEAD + wanted).encode(),
+        "pkg/mine.py": (HEAD + model.format(taken, f", {HOOK}" if taken else "")).encode(),
         "pkg/held.py": (
             HEAD + "from pkg.mine import Mine\n\n\n" + HELD.format("", "").replace("GPTModel(c)", "Mine(c)")
         ).encode(),
@@ -206,23 +216,35 @@ TWICE = "out = super().forward(ids)\n        return out + super().forward(ids)"
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "because"),
     [
-        OWN.format("", "output_processor = 1\n        return super().forward(ids)"),
-        OWN.format("", TWICE),
-        OWN.format("", "if ids:\n            return self.fast(ids)\n        return super().forward(ids)"),
-        OWN.format("", "return checkpoint(super().forward, ids)"),
-        HELD.format("", "").replace("GPTModel(c)", "GPTModel(c, post_process=False)"),
-        HELD.format("", "").replace("GPTModel(c)", "GPTModel(c)\n        setattr(self, 'inner', c)"),
-        f"{HELD.format('', '')}\n\nclass C(B):\n    def __init__(self, c):\n        self.inner = c\n",
-        f"{HELD.format('', '')}\n\ndef change(b: B, c):\n    b.inner = c\n",
-        HELD.format("", "").replace("        return", "        self.inner.forward(ids)\n        return"),
+        (OWN.format("", "output_processor = 1\n        return super().forward(ids)"), "is another name in it"),
+        (OWN.format("", TWICE), "calls the model in several places"),
+        (
+            OWN.format("", "if ids:\n            return self.fast(ids)\n        return super().forward(ids)"),
+            "line 8 returns",
+        ),
+        (OWN.format("", "return checkpoint(super().forward, ids)"), "no call of `forward` or `_postprocess`"),
+        (HELD.format("", "").replace("GPTModel(c)", "GPTModel(c, post_process=False)"), "is not known to take"),
+        (
+            HELD.format("", "").replace("GPTModel(c)", "GPTModel(c)\n        setattr(self, 'inner', c)"),
+            "is not known to",
+        ),
+        (
+            f"{HELD.format('', '')}\n\nclass C(B):\n    def __init__(self, c):\n        self.inner = c\n",
+            "is not known to",
+        ),
+        (f"{HELD.format('', '')}\n\ndef change(b: B, c):\n    b.inner = c\n", "is not known to take"),
+        (
+            HELD.format("", "").replace("        return", "        self.inner.forward(ids)\n        return"),
+            "several places",
+        ),
     ],
 )
-def test_what_would_raise_or_lose_it_stays(body: str) -> None:
+def test_what_would_raise_or_lose_it_stays(body: str, because: str) -> None:
     done = migrate({"m.py": (HEAD + body).encode()}, Options(unsafe_fixes=True))
     assert done.files["m.py"].decode() == HEAD + body
-    assert {left.kind for left in done.plan.left.values()} == {Refusal.FORM}
+    assert because in " ".join(remark.text for remark in done.plan.remarks)
 
 
 @pytest.mark.parametrize("base", ["return self.output_layer(ids)", "return super().forward(*ids)"])

@@ -33,7 +33,8 @@ NAMED = """def use(layer: TransformerLayer, log):
         log.append(scale)
         if scale > 1:
             return first * scale, second
-        return first + hidden, second
+        else:
+            return first + hidden, second
 
     layer.forward = wrapper  # type: ignore[method-assign]
 """
@@ -55,7 +56,8 @@ BECOMES = {
         log.append(scale)
         if scale > 1:
             return first * scale, second
-        return first + hidden, second
+        else:
+            return first + hidden, second
 
     # the adapter
     layer.register_forward_hook(wrapper, with_kwargs=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
-from mcore_unpatch.codemods.changes import Reason
+from mcore_unpatch.codemods.changes import Reason, least_safe
 from mcore_unpatch.codemods.making import made
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.edits import Repository
@@ -23,9 +25,8 @@ def with_imports(before: bytes) -> str:
         (COMPAT, "attach", UNSAFE),
         (COMPAT, "attach", UNSAFE),
     ):
-        editor = bench.imports("m.py")
-        editor.add(module, name, reason, editor.source.tree)
-    return made(editor.source, editor.changes()).decode()
+        bench.imports("m.py").add(module, [name], reason)
+    return made(bench.source("m.py"), bench.import_changes()).decode()
 
 
 LINES = (
@@ -54,3 +55,22 @@ def test_three_that_come_to_one_place(before: str, after: str) -> None:
 
 def test_a_file_without_a_final_newline_stays_one() -> None:
     assert with_imports(b"import os") == f"import os\n\n{LINES}".removesuffix("\n")
+
+
+def test_an_edit_for_several_reasons_is_as_unsafe_as_the_worst_of_them() -> None:
+    for reasons in ([SAFE, UNSAFE], [UNSAFE, SAFE], [SAFE, UNSAFE, SAFE]):
+        assert least_safe(reasons) is UNSAFE
+    assert least_safe([SAFE]) is SAFE
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_an_import_is_as_wide_as_the_file(wide: bool) -> None:
+    """A name that goes leaves one line only where that fits; it was in rows before."""
+    name = "one_of_a_length_that_matters_here_and_in_the_whole_file"
+    before = f"from some.package.with_a_name import (\n    {name},\n    other,\n)\nx = {'y' * (100 if wide else 9)}\n"
+    bench = Workbench(Repository(["m.py"], {"m.py"}.__contains__, {"m.py": before.encode()}.__getitem__))
+    node = bench.source("m.py").tree.body[0]
+    assert isinstance(node, ast.ImportFrom)
+    bench.imports("m.py").drop(node, {"other"}, SAFE)
+    new = made(bench.source("m.py"), bench.import_changes()).decode()
+    assert len(new.splitlines()) == (2 if wide else 4), new

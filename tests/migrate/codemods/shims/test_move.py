@@ -9,7 +9,6 @@ import releases
 from planning import Result, migrate
 
 from mcore_unpatch.editing.edits import Options
-from mcore_unpatch.editing.refusals import Left, Refusal
 from mcore_unpatch.findings.rules import Selection
 
 pytestmark = pytest.mark.slow
@@ -33,9 +32,9 @@ def verl(*parts: str, **others: str) -> dict[str, bytes]:
     return files | {f"{name.replace('__', '/')}.py": text.encode() for name, text in others.items()}
 
 
-def left(result: Result, path: str) -> set[Left]:
-    """Why patches stay in a file."""
-    return {left for finding, left in result.plan.left.items() if finding.path == path}
+def left(result: Result, path: str) -> str:
+    """What is said of patches that stay in a file."""
+    return "\n".join(remark.text for remark in result.plan.remarks if (remark.path, remark.kind) == (path, "left"))
 
 
 ENGINE_OF_OURS = f"from {MODULE} import patch_mtp_layer_checkpointed_forward, patch_postprocess\n"
@@ -72,8 +71,8 @@ REACHED = {
 def test_what_reaches_a_patch_through_its_module_holds_it(text: str) -> None:
     result = migrate(verl(ours__engine=ENGINE_OF_OURS, ours__other=text), UNSAFE)
     assert result.files["ours/engine.py"] == ENGINE_OF_OURS.encode(), "the shim would meet a patched model"
-    [told] = left(result, MTP)
-    assert told.kind == Refusal.RELIED_ON and told.at.startswith("ours/other.py:")
+    assert "ours/other.py:" in left(result, MTP)
+    assert "reaches it through its module" in left(result, MTP)
 
 
 def test_tests_go_on_with_the_patch() -> None:
@@ -93,9 +92,9 @@ def test_what_code_replaces_inside_holds_the_patches_that_use_it(text: str) -> N
     files = verl(ours__engine=ENGINE_OF_OURS, tools__plugin=text)
     result = migrate(files)
     assert result.files["ours/engine.py"] == ENGINE_OF_OURS.encode()
-    [told] = left(result, MTP)
-    assert told.kind == Refusal.RELIED_ON and told.at.startswith("tools/plugin.py:")
-    assert MOVED not in migrate(files, BY_NAME).files["ours/engine.py"]
+    assert "tools/plugin.py:3 replaces `roll_tensor` here" in left(result, MTP)
+    assert "--select MCU1,MCU7 --unsafe-fixes` puts the shim in its place all the same" in left(result, MTP)
+    assert MOVED in migrate(files, BY_NAME).files["ours/engine.py"]
 
 
 # --- a path limits what is edited ----------------------------------------------------------------------------------
@@ -111,7 +110,7 @@ def test_callers_alone_do_not_move_while_others_keep_the_patch() -> None:
     only = below(files, "verl/workers/")
     result = migrate(files, UNSAFE, only)
     assert result.files == files
-    assert Left(Refusal.RELIED_ON, f"{REGISTRY}:26") in left(result, ENGINE)
+    assert f"{REGISTRY}:26 uses it too and is outside the given paths" in left(result, ENGINE)
 
 
 def test_callers_move_where_all_of_them_are_named() -> None:
@@ -127,7 +126,8 @@ def test_a_replacement_outside_the_path_is_final() -> None:
     files = verl(verl__ours=ENGINE_OF_OURS, tools__plugin=plugin)
     result = migrate(files, UNSAFE, below(files, "verl/"))
     assert result.files["verl/ours.py"] == ENGINE_OF_OURS.encode()
-    assert left(result, MTP) == {Left(Refusal.RELIED_ON, "tools/plugin.py:3")}
+    assert "tools/plugin.py:3 replaces `roll_tensor` here" in left(result, MTP)
+    assert "--unsafe-fixes" not in left(result, MTP)
 
 
 def test_an_installed_downstream_moves_in_all_files_or_in_none() -> None:
@@ -136,8 +136,17 @@ def test_an_installed_downstream_moves_in_all_files_or_in_none() -> None:
         "b.py": b"from verl.models.mcore.model_forward_fused import fused_forward_model_gen\n",
     }
     assert migrate(files, UNSAFE, ["a.py"]).files == files
-    assert left(migrate(files, UNSAFE, ["a.py"]), "a.py") == {Left(Refusal.RELIED_ON, "b.py:1")}
+    assert "b.py:1 uses it too" in left(migrate(files, UNSAFE, ["a.py"]), "a.py")
     assert migrate(files).changed == {"a.py", "b.py"}
+
+
+def test_many_places_outside_are_counted_and_not_all_listed() -> None:
+    text = b"from verl.models.mcore.model_forward_fused import patch_fused_forward\n"
+    files = {f"{name}.py": text for name in "abcdefgh"}
+    said = left(migrate(files, editable=["a.py"]), "a.py")
+    assert "b.py:1 uses it too and is outside the given paths" in said
+    assert "; and 4 more places" in said
+    assert "h.py" not in said
 
 
 # --- what belongs together -----------------------------------------------------------------------------------------
@@ -150,7 +159,7 @@ def test_a_changed_patch_keeps_its_undoing() -> None:
     files[MTP] = files[MTP].replace(old, old + b" * 2")
     result = migrate(files)
     assert result.files == files
-    assert left(result, MTP) == {Left(Refusal.CHANGED, "`_megatron_gptmodel_postprocess`")}
+    assert "`patch_postprocess` is left: `_megatron_gptmodel_postprocess` was changed" in left(result, MTP)
 
 
 # --- what stands on the hook ---------------------------------------------------------------------------------------
@@ -186,7 +195,9 @@ def test_a_fork_that_passes_the_hook_itself_is_left_alone(given: str) -> None:
     files = {path: STANDING.format(given=given).encode(), "ours/engine.py": caller}
     result = migrate(files)
     assert result.files == files
-    assert Refusal.ON_HOOK in {one.kind for finding in (path, "ours/engine.py") for one in left(result, finding)}
+    assert "it uses the hook already" in left(result, path)
+    assert not result.remarks("differs")
+    assert not left(result, "ours/engine.py")
     assert not migrate(files, UNSAFE).changed  # an offer, and no patch: it is taken where the rule is named
     assert migrate(files, Options(unsafe_fixes=True, selection=Selection(("MCU701",)))).changed == {"ours/engine.py"}
 
@@ -195,4 +206,18 @@ def test_a_fork_that_passes_the_hook_itself_is_left_alone(given: str) -> None:
 def test_passing_nothing_or_what_was_given_is_no_standing(given: str) -> None:
     path = "ours/models/mcore/model_forward_fused.py"
     result = migrate({path: STANDING.format(given=given).encode()})
-    assert Refusal.ON_HOOK not in {one.kind for one in left(result, path)}
+    assert "it uses the hook already" not in left(result, path)
+
+
+def test_parameters_are_not_spoken_of_where_the_guard_asks_for_the_method() -> None:
+    text = (
+        "import inspect\n\nfrom megatron.core.transformer.transformer_block import TransformerBlock\n\n\n"
+        "def names(block):\n    return inspect.signature(block.forward).parameters\n\n\n"
+        "def theirs():\n    print(1)\n    return getattr(TransformerBlock, '_checkpointed_forward', None)\n\n\n"
+        "def prepare(block: TransformerBlock):\n    if theirs() is not None:\n"
+        "        block._checkpointed_forward = lambda *args: 1\n    return block\n"
+    )
+    named = Options(unsafe_fixes=True, pinned=lambda _: ((0, 19),))
+    [remark] = migrate({"ours/prepare.py": text.encode()}, named).plan.remarks
+    assert "delete this branch" in remark.text
+    assert "unless a model of yours overrides" not in remark.text

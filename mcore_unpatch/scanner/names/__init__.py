@@ -1,0 +1,1 @@
+"""What the names and expressions of the scanned code stand for, across the files of the repository."""
